@@ -1,0 +1,56 @@
+# Every target does its own set-up (ci/setup.sh says what it installs) and
+# works a second time without the network.
+
+BIN  := bin
+TOOL := go tool -modfile=ci/tools/go.mod
+
+# What `make demo` runs: make demo N=2 ARGS='-in my.png'
+N    ?= 4
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race nocgo lint compare fuzz cover setup clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:
+	@ci/setup.sh go
+
+build: setup ## put weftrun, weft and the examples into bin/
+	go build -o $(BIN)/ ./cmd/... ./examples/...
+
+demo: build ## solve a heat problem on four ranks and draw the answer
+	$(BIN)/weftrun -n $(N) $(BIN)/heat2d -check -show $(ARGS)
+
+test: setup ## run all tests
+	go test ./...
+
+race: setup ## run all tests under the race detector
+	@ci/setup.sh cc
+	go test -race ./...
+
+nocgo: setup ## build and test without cgo
+	CGO_ENABLED=0 go build ./...
+	CGO_ENABLED=0 go test ./...
+
+lint: setup ## gofmt, vet, staticcheck, tidy, and this repository's own rules
+	@ci/setup.sh tools
+	ci/lint.sh
+
+compare: build ## measure against Open MPI and MPICH; ARGS=--quick for a short run
+	@ci/setup.sh compare
+	go run ./bench/compare $(ARGS)
+
+fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
+	ci/fuzz.sh $(or $(FUZZTIME),10s)
+
+cover: setup ## run all tests and write out/cover.html
+	@mkdir -p out
+	go test -coverpkg=./... -coverprofile=out/cover.out ./...
+	go tool cover -html=out/cover.out -o out/cover.html
+	@go tool cover -func=out/cover.out | tail -n 1
+	@echo "open out/cover.html"
+
+clean: ## remove what the other targets made
+	rm -rf $(BIN) out

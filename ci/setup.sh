@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Makes sure that what a target needs is installed, and says what it installs.
+# Silent and offline when everything is there already.
+#
+#   ci/setup.sh GROUP...
+#
+# Groups:
+#   go       Go 1.26 or later, and the Go modules of this repository
+#   cc       a C compiler and the C library's headers (race detector, cgo/)
+#   tools    the developer tools of ci/tools/go.mod
+#   compare  Open MPI and MPICH, to measure against
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly need_minor=26 # keep in step with go.mod
+
+die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+say() { printf 'setup: %s\n' "$*"; }
+
+packages=()
+
+# need PROBE PACKAGE: PACKAGE is wanted unless the command or file PROBE exists.
+need() {
+	case $1 in
+	/*) [[ -e $1 ]] || packages+=("$2") ;;
+	*) command -v "$1" >/dev/null || packages+=("$2") ;;
+	esac
+}
+
+install_packages() {
+	(( ${#packages[@]} )) || return 0
+	local list="${packages[*]}" sudo=()
+	command -v apt-get >/dev/null ||
+		die "missing: $list (Debian's names), and there is no apt-get here;" \
+			"install what your system calls them, then try again"
+	if (( EUID != 0 )); then
+		command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
+			die "missing Debian packages: $list" "you are not root; run this, then try again:" \
+				"  sudo apt-get install -y $list"
+		sudo=(sudo -n)
+	fi
+	say "installing Debian packages: $list"
+	local log
+	log=$(mktemp)
+	if ! { "${sudo[@]}" apt-get update &&
+		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; } \
+		>"$log" 2>&1 </dev/null; then
+		tail -n 20 "$log" >&2
+		die "apt-get could not install: $list (whole log: $log)"
+	fi
+	rm -f "$log"
+}
+
+check_go() {
+	command -v go >/dev/null ||
+		die "Go is not installed, or not on PATH; weft needs Go 1.$need_minor or later: https://go.dev/dl/"
+	local v minor
+	v=$(GOTOOLCHAIN=local go env GOVERSION)
+	[[ $v =~ ^go1\.([0-9]+) ]] || return 0 # a development build: let the go command judge
+	minor=${BASH_REMATCH[1]}
+	(( minor >= need_minor )) && return 0
+	# From 1.21 on an older go command fetches the right toolchain by itself,
+	# unless it was told not to.
+	(( minor >= 21 )) && [[ $(go env GOTOOLCHAIN) != local* ]] && return 0
+	die "$(command -v go) is $v; weft needs Go 1.$need_minor or later: https://go.dev/dl/"
+}
+
+# modules DIR WHAT: downloads the modules of DIR unless they are all cached.
+modules() {
+	(
+		cd "$1"
+		GOFLAGS=-mod=readonly GOPROXY=off go list -deps -test "${@:3}" >/dev/null 2>&1 && exit 0
+		say "downloading $2"
+		go mod download || die "go mod download failed in $PWD; is there a network?"
+	)
+}
+
+(( $# )) || die "usage: ci/setup.sh GROUP...  (groups: go cc tools compare)"
+for group in "$@"; do
+	case $group in
+	go) check_go; modules . "Go modules" ./... ;;
+	cc) need gcc gcc; need /usr/include/stdio.h libc6-dev ;;
+	tools) check_go; modules ci/tools "developer tools (ci/tools/go.mod)" tool ;;
+	compare)
+		need gcc gcc
+		need /usr/include/stdio.h libc6-dev
+		need mpirun.openmpi openmpi-bin
+		need mpicc.openmpi libopenmpi-dev
+		need mpirun.mpich mpich
+		need mpicc.mpich libmpich-dev
+		;;
+	*) die "unknown group: $group (groups: go cc tools compare)" ;;
+	esac
+done
+install_packages
