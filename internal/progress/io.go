@@ -1,0 +1,138 @@
+package progress
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/pause"
+)
+
+// The I/O goroutine looks at the poller's role once a tick. The tick grows
+// while user goroutines hold the role, or nothing happens.
+const (
+	minTick = time.Millisecond
+	maxTick = 20 * time.Millisecond
+
+	// ioPolls is how often the I/O goroutine polls in vain before it sleeps:
+	// it shares a core with the computation.
+	ioPolls = 200
+)
+
+type ioState struct {
+	kick chan struct{}
+	stop chan struct{}
+	slow atomic.Bool // it sleeps for longer than minTick
+}
+
+func (e *Engine) startIO() {
+	e.io.kick = make(chan struct{}, 1)
+	e.io.stop = make(chan struct{})
+	e.background.Go(e.runIO)
+}
+
+// needIO tells the I/O goroutine that there is work for it, so that it does
+// not sleep out a long tick.
+func (e *Engine) needIO() {
+	if e.io.slow.Load() && e.role.Load() == roleFree {
+		select {
+		case e.io.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *Engine) runIO() {
+	tick := minTick
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-e.io.stop:
+			return
+		case <-e.io.kick:
+			tick = minTick
+		case <-timer.C:
+		}
+		e.io.slow.Store(false)
+		if e.role.CompareAndSwap(roleFree, roleIO) {
+			e.driveIO()
+			e.role.CompareAndSwap(roleIO, roleFree)
+			e.passOn()
+			tick = minTick
+		} else {
+			tick = min(2*tick, maxTick)
+		}
+		timer.Reset(tick)
+		e.io.slow.Store(tick > minTick)
+	}
+}
+
+// driveIO polls, and sleeps in between, until the role is taken from it.
+func (e *Engine) driveIO() {
+	for idle := 0; e.role.Load() == roleIO && !e.stopped(); {
+		switch {
+		case e.Poll():
+			idle = 0
+		case idle < ioPolls:
+			idle++
+			pause.Spin(1)
+		default:
+			idle = 0
+			if !e.arm() {
+				continue
+			}
+			if e.role.Load() == roleIO && !e.stopped() {
+				e.snooze(maxSleep)
+			}
+			// A goroutine that took the role may have armed for itself.
+			e.mu.Lock()
+			if e.role.Load() == roleIO {
+				e.disarm()
+			}
+			e.mu.Unlock()
+		}
+	}
+}
+
+func (e *Engine) stopped() bool {
+	select {
+	case <-e.io.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// steal takes the poller's role from the I/O goroutine.
+func (e *Engine) steal() bool {
+	if !e.role.CompareAndSwap(roleIO, roleUser) {
+		return false
+	}
+	if e.asleep.Load() {
+		e.mu.Lock()
+		e.disarm()
+		e.mu.Unlock()
+		e.wake()
+	}
+	return true
+}
+
+// Close stops the engine and closes its transports. Nothing may be in
+// progress any more.
+func (e *Engine) Close() error {
+	close(e.io.stop)
+	e.wake()
+	for _, start := range e.sleepers {
+		close(start)
+	}
+	for _, t := range e.transports {
+		t.Wake()
+	}
+	e.background.Wait()
+	var errs []error
+	for _, t := range e.transports {
+		errs = append(errs, t.Close())
+	}
+	return errors.Join(errs...)
+}

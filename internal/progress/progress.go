@@ -1,0 +1,443 @@
+// Package progress drives the protocol core of one rank: it hands events of the
+// transports to package proto, carries out the actions that come back, and
+// decides who polls and how a wait is spent.
+//
+// # Locks and owners
+//
+// Engine.mu guards the core, the transports and the outboxes; it belongs to one
+// rank and is held for one event or one poll at a time.
+//
+// Beside it there is a role, the poller, which one goroutine has at a time:
+//
+//	free    nobody polls; the I/O goroutine will within a tick
+//	user    a goroutine inside Wait polls, for itself and all others of the rank
+//	io      the I/O goroutine polls, or sleeps until a peer wakes it
+//
+// A goroutine that has to wait takes the role if it is free or the I/O
+// goroutine's, else it parks until its operation is done or the role is passed
+// on to it. While user goroutines communicate, the I/O goroutine only looks at
+// the role once a tick, so it costs them nothing; when they compute, it takes
+// the role, sleeps armed in the transport, and every message that arrives is
+// matched and answered at once.
+//
+// # How a wait is spent
+//
+// The poller polls with PAUSE between polls for a while (Policy.Spin), then
+// yields the core a few times, then arms the transports and sleeps. A peer that
+// sends to an armed rank wakes it.
+package progress
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// Policy says how a wait is spent.
+type Policy struct {
+	// Polls is how often a wait polls before it looks at the clock.
+	Polls int
+	// Spin is how long it polls without giving the core away.
+	Spin time.Duration
+	// Yields is how often it then gives the core to somebody else.
+	Yields int
+	// Yield gives the core away once: to other processes, or to other
+	// goroutines when the ranks are goroutines.
+	Yield func()
+}
+
+// Config describes an engine.
+type Config struct {
+	Rank, Size int
+	// Window is the credit for each peer in bytes, see package proto.
+	Window int64
+	// Transports are polled in turn. The engine sleeps in the first.
+	Transports []transport.Transport
+	// Route is the transport to each rank; nil for the rank itself.
+	Route []transport.Transport
+	// Limits returns the eager limit and the pull minimum for a peer.
+	Limits func(peer int) (eagerMax, pullMin int)
+	Policy Policy
+}
+
+// Who has the poller's role.
+const (
+	roleFree int32 = iota
+	roleUser
+	roleIO
+)
+
+// Engine is the progress engine of one rank.
+type Engine struct {
+	mu         sync.Mutex
+	core       *proto.Core
+	route      []transport.Transport
+	transports []transport.Transport
+	seq        []uint32 // of the next frame to each peer
+	outbox     []outbox // by peer: actions that the transport had no room for
+	blocked    []int32  // peers with a non-empty outbox
+	touched    []bool   // peers that a frame went to or came from
+	pulled     []pullResult
+	polling    bool // inside a transport's Poll, where it must not be called
+	policy     Policy
+
+	role    atomic.Int32
+	asleep  atomic.Bool // the poller sleeps in a transport
+	parked  atomic.Int32
+	parking []*Op // operations whose goroutines are parked, guarded by mu
+
+	io         ioState
+	sleepers   []chan struct{} // of the transports after the first
+	background sync.WaitGroup
+}
+
+type outbox struct{ actions []proto.Action }
+
+type pullResult struct {
+	op  *proto.Op
+	err error
+}
+
+// Op is an operation that somebody can wait for.
+type Op struct {
+	proto.Op
+	finished atomic.Bool
+	notify   chan struct{} // capacity 1; made by the first goroutine that parks
+	isParked bool
+	closed   chan struct{} // for select, closed when the operation is done
+}
+
+// Finished reports whether the operation is done, and its results are there.
+func (o *Op) Finished() bool { return o.finished.Load() }
+
+// Recycle prepares a finished operation for another use.
+func (o *Op) Recycle() {
+	o.Op.Reset()
+	o.finished.Store(false)
+	o.closed = nil
+}
+
+// New returns an engine and starts its I/O goroutine. The engine owns the
+// transports from now on.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		core:    proto.New(proto.Config{Rank: cfg.Rank, Size: cfg.Size, Window: cfg.Window}),
+		route:   cfg.Route,
+		seq:     make([]uint32, cfg.Size),
+		outbox:  make([]outbox, cfg.Size),
+		touched: make([]bool, cfg.Size),
+		policy:  cfg.Policy,
+
+		transports: cfg.Transports,
+	}
+	for peer, t := range cfg.Route {
+		if t != nil {
+			eagerMax, pullMin := cfg.Limits(peer)
+			e.core.SetLimits(peer, min(eagerMax, t.MaxEager()), pullMin)
+		}
+	}
+	e.startSleepers()
+	e.startIO()
+	return e
+}
+
+// Do runs f with the core and carries out what comes of it. f must not wait.
+func (e *Engine) Do(f func(*proto.Core)) {
+	e.mu.Lock()
+	f(e.core)
+	e.act()
+	e.mu.Unlock()
+}
+
+// Describe fills in how a send's buffer can be pulled, if it is long enough
+// for that to matter.
+func (e *Engine) describe(op *Op) {
+	if t := e.route[op.Ctx.World(op.Peer)]; t != nil {
+		op.Region, op.HasRegion = t.Describe(op.Buf)
+	}
+}
+
+// describeMin is the length from which a send asks whether its buffer can be
+// pulled: below it a copy through the transport is always cheaper.
+const describeMin = 4 << 10
+
+// Send starts a Send or an Ssend.
+func (e *Engine) Send(op *Op) {
+	e.mu.Lock()
+	if len(op.Buf) >= describeMin {
+		e.describe(op)
+	}
+	op.Owner = op
+	e.core.PostSend(&op.Op)
+	e.act()
+	e.mu.Unlock()
+}
+
+// Recv starts a Recv.
+func (e *Engine) Recv(op *Op) {
+	e.mu.Lock()
+	op.Owner = op
+	e.core.PostRecv(&op.Op)
+	e.act()
+	e.mu.Unlock()
+}
+
+// Probe starts a Probe or an Mprobe.
+func (e *Engine) Probe(op *Op) {
+	e.mu.Lock()
+	op.Owner = op
+	e.core.PostProbe(&op.Op)
+	e.act()
+	e.mu.Unlock()
+}
+
+// Mrecv receives the message that an Mprobe took.
+func (e *Engine) Mrecv(op *Op, m *proto.Message) {
+	e.mu.Lock()
+	op.Owner = op
+	e.core.PostMrecv(&op.Op, m)
+	e.act()
+	e.mu.Unlock()
+}
+
+// Cancel asks for an operation to be withdrawn. It reports whether it is done
+// now; else it is done later, one way or the other.
+func (e *Engine) Cancel(op *Op) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if op.Finished() {
+		return true
+	}
+	if w := op.World(); w >= 0 && e.takeBack(w, &op.Op) {
+		op.Err = proto.ErrCanceled
+		e.finish(&op.Op)
+		return true
+	}
+	done := e.core.Cancel(&op.Op)
+	e.act()
+	return done
+}
+
+// takeBack removes an eager send from an outbox.
+func (e *Engine) takeBack(peer int, op *proto.Op) bool {
+	box := &e.outbox[peer]
+	for i := range box.actions {
+		if box.actions[i].Op == op && box.actions[i].Kind == proto.SendFrame {
+			box.actions = append(box.actions[:i], box.actions[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Poll makes progress once and reports whether anything happened.
+func (e *Engine) Poll() bool {
+	e.mu.Lock()
+	n := e.poll()
+	e.mu.Unlock()
+	return n > 0
+}
+
+func (e *Engine) poll() int {
+	n := 0
+	e.polling = true
+	for _, t := range e.transports {
+		n += t.Poll(sink{e})
+	}
+	e.polling = false
+	e.act()
+	if len(e.blocked) > 0 {
+		n += e.flush()
+		e.act()
+	}
+	return n
+}
+
+// act carries out the core's actions until there are none.
+func (e *Engine) act() {
+	if e.polling {
+		return
+	}
+	for len(e.core.Out) > 0 || len(e.core.Done) > 0 {
+		for i := range e.core.Out {
+			e.carryOut(&e.core.Out[i])
+		}
+		for _, op := range e.core.Done {
+			e.finish(op)
+		}
+		e.core.Taken()
+		// Pull results come last: they make new actions.
+		for i := range e.pulled {
+			e.core.Pulled(e.pulled[i].op, e.pulled[i].err)
+		}
+		clear(e.pulled)
+		e.pulled = e.pulled[:0]
+	}
+}
+
+func (e *Engine) carryOut(a *proto.Action) {
+	if a.Kind == proto.Pull {
+		err := e.route[a.Peer].Pull(int(a.Peer), a.Region, a.Payload)
+		e.pulled = append(e.pulled, pullResult{a.Op, err})
+		return
+	}
+	box := &e.outbox[a.Peer]
+	if len(box.actions) == 0 {
+		if e.handOver(a) {
+			return
+		}
+		e.blocked = append(e.blocked, a.Peer)
+	}
+	queued := *a
+	if a.Op == nil && a.Kind == proto.SendFrame && len(a.Payload) > 0 {
+		// No operation keeps this payload alive and unchanged: a notice.
+		queued.Payload = append([]byte(nil), a.Payload...)
+	}
+	box.actions = append(box.actions, queued)
+}
+
+// handOver gives an action to its transport. It reports whether it is over
+// with: taken, or its peer is gone.
+func (e *Engine) handOver(a *proto.Action) bool {
+	peer := int(a.Peer)
+	if gone := e.core.Gone(peer); gone != nil {
+		if a.Op != nil {
+			a.Op.Err = gone
+			e.finish(a.Op)
+		}
+		return true
+	}
+	t := e.route[peer]
+	a.Header.Seq = e.seq[peer]
+	e.touched[peer] = true
+	var err error
+	if a.Kind == proto.SendFrame {
+		err = t.Send(peer, &a.Header, a.Payload)
+	} else {
+		err = t.SendBulk(peer, &a.Header, a.Payload, a.Header.Reply)
+	}
+	switch err {
+	case nil:
+		e.seq[peer]++
+		if a.Op != nil {
+			a.Op.Err = nil
+			e.finish(a.Op)
+		}
+		return true
+	case transport.ErrAgain:
+		return false
+	}
+	e.core.PeerDown(peer, err) // ends the operations that the core knows of
+	if a.Op != nil {
+		a.Op.Err = e.core.Gone(peer)
+		e.finish(a.Op)
+	}
+	return true
+}
+
+// flush retries the outboxes.
+func (e *Engine) flush() (moved int) {
+	still := e.blocked[:0]
+	for _, peer := range e.blocked {
+		box := &e.outbox[peer]
+		n := 0
+		for n < len(box.actions) && e.handOver(&box.actions[n]) {
+			n++
+		}
+		moved += n
+		rest := copy(box.actions, box.actions[n:])
+		clear(box.actions[rest:])
+		box.actions = box.actions[:rest]
+		if rest > 0 {
+			still = append(still, peer)
+		}
+	}
+	e.blocked = still
+	return moved
+}
+
+// finish publishes an operation's results and wakes who waits for it.
+func (e *Engine) finish(p *proto.Op) {
+	op := p.Owner.(*Op)
+	if op.closed != nil {
+		close(op.closed)
+	}
+	parked := op.isParked
+	notify := op.notify
+	op.finished.Store(true) // from here on op may belong to its waiter again
+	if parked {
+		select {
+		case notify <- struct{}{}:
+		default:
+		}
+	}
+	if e.asleep.Load() {
+		e.wake()
+	}
+}
+
+// wake ends the poller's sleep.
+func (e *Engine) wake() {
+	for _, t := range e.transports {
+		t.Wake()
+	}
+}
+
+// Closed returns a channel that is closed when op is done.
+func (e *Engine) Closed(op *Op) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if op.closed == nil {
+		op.closed = make(chan struct{})
+		if op.Finished() {
+			close(op.closed)
+		}
+	}
+	e.needIO()
+	return op.closed
+}
+
+// PeerDown reports a rank's death that the launcher has seen.
+func (e *Engine) PeerDown(peer int, err error) {
+	e.mu.Lock()
+	e.core.PeerDown(peer, err)
+	e.act()
+	e.mu.Unlock()
+	e.wake()
+}
+
+// sink is the engine as a transport sees it. Its methods run inside poll, with
+// mu held.
+type sink struct{ *Engine }
+
+var _ transport.Sink = sink{}
+
+func (s sink) Frame(peer int, h *wire.Header, payload []byte) {
+	s.touched[peer] = true
+	if err := s.core.Frame(peer, h, payload); err != nil {
+		s.core.PeerDown(peer, err)
+	}
+}
+
+func (s sink) Dest(peer int, h *wire.Header, n int) []byte {
+	buf, err := s.core.Dest(peer, h, n)
+	if err != nil {
+		s.core.PeerDown(peer, err)
+	}
+	return buf
+}
+
+func (s sink) Landed(peer int, h *wire.Header) { s.core.Landed(peer, h) }
+func (s sink) Sent(peer int, token uint32)     { s.core.Sent(peer, token) }
+func (s sink) PeerDown(peer int, err error)    { s.core.PeerDown(peer, err) }
+
+// Stats returns the core's counters.
+func (e *Engine) Stats() proto.Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.core.Stats
+}

@@ -1,0 +1,200 @@
+package progress
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/pause"
+)
+
+// Wait waits until op is done. When ctx ends first, op is withdrawn if it can
+// be, and Wait returns when op is done either way. The result is in op.Err.
+func (e *Engine) Wait(ctx context.Context, op *Op) {
+	canceled := false
+	for !op.Finished() {
+		if !canceled && ctx.Err() != nil {
+			// A matched transfer ends by itself: from here on wait for that.
+			e.Cancel(op)
+			canceled, ctx = true, context.Background()
+			continue
+		}
+		if e.role.CompareAndSwap(roleFree, roleUser) || e.steal() {
+			e.drive(ctx, op)
+			e.role.Store(roleFree)
+		} else {
+			e.park(ctx, op)
+		}
+		e.passOn()
+	}
+}
+
+// passOn gives the poller's role to a parked goroutine, if nobody has it.
+func (e *Engine) passOn() {
+	if e.parked.Load() == 0 || e.role.Load() != roleFree {
+		return
+	}
+	e.mu.Lock()
+	if len(e.parking) > 0 {
+		select {
+		case e.parking[0].notify <- struct{}{}:
+		default:
+		}
+	}
+	e.mu.Unlock()
+}
+
+// park waits until op is done, the poller's role is passed on, or ctx ends.
+func (e *Engine) park(ctx context.Context, op *Op) {
+	e.mu.Lock()
+	if op.Finished() {
+		e.mu.Unlock()
+		return
+	}
+	if op.notify == nil {
+		op.notify = make(chan struct{}, 1)
+	}
+	op.isParked = true
+	e.parking = append(e.parking, op)
+	e.parked.Add(1)
+	e.mu.Unlock()
+
+	if e.role.Load() != roleFree { // else it was given up before this goroutine was seen
+		select {
+		case <-op.notify:
+		case <-ctx.Done():
+		}
+	}
+
+	e.mu.Lock()
+	op.isParked = false
+	i := slices.Index(e.parking, op)
+	e.parking = slices.Delete(e.parking, i, i+1)
+	e.parked.Add(-1)
+	select {
+	case <-op.notify:
+	default:
+	}
+	e.mu.Unlock()
+}
+
+// drive polls until op is done or ctx ends.
+func (e *Engine) drive(ctx context.Context, op *Op) {
+	for !e.spin(ctx.Done(), op) {
+		for range e.policy.Yields {
+			e.policy.Yield()
+			e.Poll()
+			if op.Finished() {
+				return
+			}
+		}
+		if e.sleep(ctx, op); op.Finished() || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// spin polls for the policy's time. It returns true when the wait is over.
+func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
+	var end time.Time
+	for polls := 1; ; polls++ {
+		busy := e.Poll()
+		if op.Finished() {
+			return true
+		}
+		if polls < e.policy.Polls {
+			if !busy {
+				pause.Spin(1)
+			}
+			continue
+		}
+		polls = 0
+		if ctxDone != nil {
+			select {
+			case <-ctxDone:
+				return true
+			default:
+			}
+		}
+		if e.policy.Spin == 0 {
+			return false
+		}
+		switch now := time.Now(); {
+		case busy || end.IsZero():
+			end = now.Add(e.policy.Spin)
+		case now.After(end):
+			return false
+		}
+	}
+}
+
+// maxSleep bounds a sleep, in case a wake-up is lost to a peer's death.
+const maxSleep = 200 * time.Millisecond
+
+// sleep sleeps until a peer wakes this rank, ctx ends, or maxSleep has passed.
+func (e *Engine) sleep(ctx context.Context, op *Op) {
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, e.wake)
+		defer stop()
+	}
+	if !e.arm() {
+		return
+	}
+	if !op.Finished() && ctx.Err() == nil {
+		e.snooze(maxSleep)
+	}
+	e.mu.Lock()
+	e.disarm()
+	e.poll()
+	e.mu.Unlock()
+}
+
+// arm prepares a sleep, unless there is something to do first.
+func (e *Engine) arm() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asleep.Store(true)
+	for i, t := range e.transports {
+		if !t.Arm() {
+			for _, armed := range e.transports[:i] {
+				armed.Disarm()
+			}
+			e.asleep.Store(false)
+			return false
+		}
+	}
+	return true
+}
+
+// disarm takes arm back, with mu held.
+func (e *Engine) disarm() {
+	e.asleep.Store(false)
+	for _, t := range e.transports {
+		t.Disarm()
+	}
+}
+
+// snooze sleeps in all transports at once: in the first itself, and in each
+// other by its sleeper, which wakes the first.
+func (e *Engine) snooze(d time.Duration) {
+	for _, start := range e.sleepers {
+		select {
+		case start <- struct{}{}:
+		default: // it still sleeps from the last time
+		}
+	}
+	e.transports[0].Wait(d)
+}
+
+func (e *Engine) startSleepers() {
+	for _, t := range e.transports[1:] {
+		start := make(chan struct{}, 1)
+		e.sleepers = append(e.sleepers, start)
+		e.background.Go(func() {
+			for range start {
+				t.Wait(maxSleep)
+				e.transports[0].Wake()
+			}
+		})
+	}
+}

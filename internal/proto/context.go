@@ -1,0 +1,177 @@
+package proto
+
+import (
+	"github.com/weft-hpc/weft/internal/match"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// A context id has three parts: bit 0 tells collective traffic from
+// point-to-point, bits 1-15 are the communicator's index, and bits 16-31 its
+// generation, so that messages for an earlier communicator with the same index
+// are recognised.
+const (
+	// MaxComms is the number of communicators that can be open at once.
+	MaxComms   = 1 << 15
+	collective = 1
+)
+
+// ContextID returns the id of a communicator's point-to-point context.
+func ContextID(index int, generation uint16) uint32 {
+	return uint32(generation)<<16 | uint32(index)<<1
+}
+
+func splitID(id uint32) (index int, generation uint16) {
+	return int(id >> 1 & (MaxComms - 1)), uint16(id >> 16)
+}
+
+// Comm is what the core knows of an open communicator: a context for each kind
+// of traffic.
+type Comm struct {
+	P2P, Coll *Context
+	members   []int32 // world ranks
+	revoked   error
+}
+
+// Context is one matching space of one communicator.
+type Context struct {
+	id     uint32
+	rank   int32
+	comm   *Comm
+	queue  *match.Queue[*Op, *Message]
+	probes []*Op
+	sig    wire.Signature // of the collective in progress
+	inColl bool
+}
+
+type commSlot struct {
+	comm *Comm
+	used bool
+	gen  uint16 // of the comm, or of the last one
+}
+
+// Rank returns this process's rank in the communicator.
+func (x *Context) Rank() int32 { return x.rank }
+
+// World returns the world rank of a member.
+func (x *Context) World(rank int32) int { return int(x.comm.members[rank]) }
+
+// Members returns the world ranks of the members, which must not be changed.
+func (m *Comm) Members() []int32 { return m.members }
+
+// Err returns why the communicator is revoked, or nil.
+func (m *Comm) Err() error { return m.revoked }
+
+// Open opens the communicator with the id of its point-to-point context, whose
+// members are the given world ranks, this process being members[rank].
+// Messages that arrived before are matched now.
+func (c *Core) Open(id uint32, members []int32, rank int) *Comm {
+	index, gen := splitID(id)
+	for len(c.comms) <= index {
+		c.comms = append(c.comms, commSlot{})
+	}
+	m := &Comm{members: members}
+	open := func(id uint32) *Context {
+		return &Context{id: id, rank: int32(rank), comm: m, queue: match.New[*Op, *Message](len(members))}
+	}
+	m.P2P, m.Coll = open(id), open(id|collective)
+	c.comms[index] = commSlot{comm: m, used: true, gen: gen}
+
+	early := c.early
+	c.early = nil
+	for _, e := range early {
+		if i, _ := splitID(e.ctx); i != index {
+			c.early = append(c.early, e)
+			continue
+		}
+		ctx := c.context(e.ctx)
+		if ctx == nil || !ctx.speaks(e.node.Src, e.peer) {
+			c.drop(e)
+			continue
+		}
+		c.arrived(ctx, e)
+	}
+	return m
+}
+
+// Close closes a communicator. Unexpected messages are dropped. Nothing may be
+// posted on it; the number of operations that are is returned and then nothing
+// was closed.
+func (c *Core) Close(m *Comm) (pending int) {
+	for _, x := range []*Context{m.P2P, m.Coll} {
+		pending += x.queue.Receives() + len(x.probes)
+	}
+	if pending > 0 {
+		return pending
+	}
+	for _, x := range []*Context{m.P2P, m.Coll} {
+		x.queue.EachMessage(func(n *match.Node[*Message]) {
+			x.queue.RemoveMessage(n)
+			c.drop(n.Owner)
+		})
+	}
+	index, _ := splitID(m.P2P.id)
+	c.comms[index].comm = nil
+	return 0
+}
+
+// FreeIndexes sets the bits of the communicator indexes that are not in use
+// here, and returns the newest generation any of them has had.
+func (c *Core) FreeIndexes(mask []uint64) (newest uint16) {
+	for i := range mask {
+		mask[i] = ^uint64(0)
+	}
+	for i := range c.comms {
+		if c.comms[i].comm != nil {
+			mask[i/64] &^= 1 << (i % 64)
+		}
+		newest = max(newest, c.comms[i].gen)
+	}
+	return newest
+}
+
+// context returns the open context with an id, or nil.
+func (c *Core) context(id uint32) *Context {
+	index, gen := splitID(id)
+	if index >= len(c.comms) || c.comms[index].comm == nil || c.comms[index].gen != gen {
+		return nil
+	}
+	if id&collective != 0 {
+		return c.comms[index].comm.Coll
+	}
+	return c.comms[index].comm.P2P
+}
+
+// closed tells whether the id belongs to a communicator that was open here.
+func (c *Core) closed(id uint32) bool {
+	index, gen := splitID(id)
+	return index < len(c.comms) && c.comms[index].used && int16(gen-c.comms[index].gen) <= 0
+}
+
+// speaks tells whether a process is the member of that rank.
+func (x *Context) speaks(rank, world int32) bool {
+	return rank >= 0 && int(rank) < len(x.comm.members) && x.comm.members[rank] == world
+}
+
+// BeginCollective notes the signature of the collective that this rank enters,
+// and returns an error when a message shows that a member has called another.
+func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
+	x.sig, x.inColl = sig, true
+	var err error
+	if x.queue.Messages() > 0 {
+		x.queue.EachMessage(func(n *match.Node[*Message]) {
+			if m := n.Owner; err == nil && m.signed && x.disagrees(&m.sig) {
+				err = &MismatchError{Mine: sig, Theirs: m.sig, Rank: n.Src}
+			}
+		})
+	}
+	return err
+}
+
+// EndCollective notes that no collective is in progress.
+func (c *Core) EndCollective(x *Context) { x.inColl = false }
+
+// disagrees tells whether a signature belongs to the same call as the
+// collective in progress, yet differs.
+func (x *Context) disagrees(sig *wire.Signature) bool {
+	return x.inColl && sig.Seq == x.sig.Seq && *sig != x.sig
+}

@@ -1,0 +1,238 @@
+package proto
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-hpc/weft/internal/match"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// Cancel withdraws an operation if nothing can touch its buffer yet. It
+// reports whether the operation is now done, with ErrCanceled. A message that
+// was offered is withdrawn by asking the peer: then Cancel returns false, and
+// the operation is done later, either way.
+func (c *Core) Cancel(op *Op) bool {
+	switch op.state {
+	case queued:
+		c.peers[op.world].queue.remove(op)
+		c.finish(op, ErrCanceled)
+		c.resume(&c.peers[op.world])
+		return true
+	case posted:
+		c.unpost(op)
+		c.finish(op, ErrCanceled)
+		return true
+	case offered:
+		if op.world == c.rank {
+			return c.cancelSelf(op)
+		}
+		h := c.control(op.world, wire.Cancel, wire.HasID)
+		h.ID, h.Ctx, h.Src, h.Tag = op.id, op.Ctx.id, op.Ctx.rank, op.Tag
+	}
+	return false
+}
+
+// unpost takes a posted receive or probe back.
+func (c *Core) unpost(op *Op) {
+	x := op.Ctx
+	if op.Kind == Recv {
+		x.queue.RemoveReceive(&op.node)
+		return
+	}
+	i := slices.Index(x.probes, op)
+	x.probes = slices.Delete(x.probes, i, i+1)
+}
+
+func (c *Core) cancelSelf(op *Op) bool {
+	withdrawn := false
+	op.Ctx.queue.EachMessage(func(n *match.Node[*Message]) {
+		if n.Owner.local == op {
+			op.Ctx.queue.RemoveMessage(n)
+			c.finish(op, ErrCanceled)
+			c.release(n.Owner)
+			withdrawn = true
+		}
+	})
+	return withdrawn // else an Mprobe holds it
+}
+
+// cancelRequest is a Cancel frame. If the message is matched already, the
+// answer is the FIN or CTS that comes of that.
+func (c *Core) cancelRequest(peer int32, h *wire.Header) {
+	for i, m := range c.early {
+		if m.peer == peer && m.sid == h.ID {
+			c.early = slices.Delete(c.early, i, i+1)
+			c.drop(m)
+			return
+		}
+	}
+	x := c.context(h.Ctx)
+	if x == nil || !x.speaks(h.Src, peer) {
+		return
+	}
+	x.queue.EachMessage(func(n *match.Node[*Message]) {
+		if m := n.Owner; m.peer == peer && m.sid == h.ID && m.sid != 0 {
+			x.queue.RemoveMessage(n)
+			c.drop(m)
+		}
+	})
+}
+
+// PeerDown reports that a peer is lost. Everything that needs it fails.
+func (c *Core) PeerDown(peer int, err error) {
+	c.gone(int32(peer), fmt.Errorf("rank %d: %w: %w", peer, ErrPeerLost, err))
+}
+
+func isLeft(err error) bool { return errors.Is(err, ErrPeerLeft) }
+
+func (c *Core) gone(peer int32, err error) {
+	p := &c.peers[peer]
+	switch {
+	case p.gone == nil:
+	case isLeft(p.gone) && !isLeft(err):
+		return // it said goodbye first: the end of its connection is no loss
+	default:
+		return
+	}
+	p.gone = err
+	for p.queue.head != nil {
+		c.finish(p.queue.pop(), err)
+	}
+	for _, op := range c.ops.live() {
+		if op.world == peer {
+			c.finish(op, err)
+		}
+	}
+	for i := range c.comms {
+		if m := c.comms[i].comm; m != nil {
+			c.goneFrom(m, peer)
+		}
+	}
+	c.early = slices.DeleteFunc(c.early, func(m *Message) bool {
+		if m.peer != peer || !m.offer {
+			return false
+		}
+		c.release(m)
+		return true
+	})
+}
+
+func (c *Core) goneFrom(m *Comm, peer int32) {
+	rank := slices.Index(m.members, peer)
+	if rank < 0 {
+		return
+	}
+	for _, x := range []*Context{m.P2P, m.Coll} {
+		x.queue.EachMessage(func(n *match.Node[*Message]) {
+			if n.Owner.peer == peer && n.Owner.offer {
+				x.queue.RemoveMessage(n)
+				c.release(n.Owner)
+			}
+		})
+		fail := func(n *match.Node[*Op]) {
+			if err := c.hopeless(n.Owner); err != nil {
+				x.queue.RemoveReceive(n)
+				c.finish(n.Owner, err)
+			}
+		}
+		x.queue.EachReceive(int32(rank), fail)
+		x.queue.EachReceive(match.Any, fail)
+		x.probes = slices.DeleteFunc(x.probes, func(op *Op) bool {
+			err := c.hopeless(op)
+			if err != nil {
+				c.finish(op, err)
+			}
+			return err != nil
+		})
+	}
+}
+
+// Revoke ends a communicator with an error, here and at all its members.
+// Matched transfers are finished; everything else on it fails.
+func (c *Core) Revoke(m *Comm, err error, reason string) {
+	if m.revoked != nil {
+		return
+	}
+	c.revoke(m, err)
+	payload := append([]byte{causeCode(err)}, reason...)
+	if len(payload) > maxReason {
+		payload = payload[:maxReason]
+	}
+	for _, w := range m.members {
+		if w == c.rank || c.peers[w].gone != nil {
+			continue
+		}
+		a := c.emit(SendFrame, w)
+		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank}
+		a.Payload = payload
+	}
+}
+
+// maxReason fits the eager limit of every transport.
+const maxReason = 512
+
+func causeCode(err error) byte {
+	if errors.Is(err, ErrMismatch) {
+		return 1
+	}
+	return 0
+}
+
+func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
+	x := c.context(h.Ctx)
+	if x == nil {
+		return nil // closed, or never opened here because its creation failed
+	}
+	if !x.speaks(h.Src, peer) || len(payload) == 0 {
+		return violation(peer, h, "its source does not belong to it")
+	}
+	e := &RevokedError{By: h.Src, Reason: string(payload[1:]), Cause: ErrRevoked}
+	if payload[0] == 1 {
+		e.Cause = ErrMismatch
+	}
+	if x.comm.revoked == nil {
+		c.revoke(x.comm, e)
+	}
+	return nil
+}
+
+func (c *Core) revoke(m *Comm, err error) {
+	m.revoked = err
+	for _, x := range []*Context{m.P2P, m.Coll} {
+		x.queue.EachMessage(func(n *match.Node[*Message]) {
+			x.queue.RemoveMessage(n)
+			c.drop(n.Owner)
+		})
+		fail := func(n *match.Node[*Op]) {
+			x.queue.RemoveReceive(n)
+			c.finish(n.Owner, err)
+		}
+		x.queue.EachReceive(match.Any, fail)
+		for r := range m.members {
+			x.queue.EachReceive(int32(r), fail)
+		}
+		for _, op := range x.probes {
+			c.finish(op, err)
+		}
+		x.probes = nil
+	}
+	for i := range c.peers {
+		c.failQueued(&c.peers[i], m, err)
+	}
+	// Offered messages are withdrawn: the peer answers CancelAck when it has
+	// revoked the communicator too, or finishes a transfer that has begun.
+}
+
+func (c *Core) failQueued(p *peer, m *Comm, err error) {
+	for op := p.queue.head; op != nil; {
+		next := op.next
+		if op.Ctx.comm == m {
+			p.queue.remove(op)
+			c.finish(op, err)
+		}
+		op = next
+	}
+	c.resume(p)
+}
