@@ -1,0 +1,317 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Env is what the launcher tells a rank about its place in the job.
+type Env struct {
+	Rank, Size     int
+	LocalRank      int
+	LocalRanks     []int    // world ranks on this host, by local rank
+	Job            string   // names the job, unique on its hosts
+	Host           string   // this host, as the launcher calls it
+	Transport      string   // what was asked for: auto, shm, tcp, ...
+	Interface      string   // network interface or CIDR to use, "" for no wish
+	Oversubscribed bool     // this host has more ranks than processors for them
+	Segment        *os.File // shared memory of this host's ranks; nil when there is none
+}
+
+// LocalSize returns the number of ranks on this host.
+func (e *Env) LocalSize() int { return len(e.LocalRanks) }
+
+// Client is a rank's end of its line. Its methods may be called by any
+// goroutine.
+//
+// It owns two goroutines: one reads the line, one calls the function given to
+// Watch. Finish and Close end both and wait for them.
+type Client struct {
+	env    Env
+	secret []byte
+	line   *os.File
+	in     *bufio.Reader
+
+	writing sync.Mutex // keeps frames whole
+	group   sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond // on mu: events, closed
+	events  []Event    // not delivered yet
+	first   *Event     // the first of all: what makes a Join fail
+	watched bool
+	joined  bool // Join was called
+	closed  bool
+	cards   [][]byte
+	settled chan struct{} // closed when cards or first is set
+}
+
+// welcomeWait bounds the wait for a Welcome, which is there before the rank is.
+const welcomeWait = 10 * time.Second
+
+// FromEnv takes up the line that the environment names. It returns nil and no
+// error when there is none: the process was not started by weftrun. The
+// variables are removed from the environment and the descriptors made
+// close-on-exec, so that children of this rank do not take themselves for it.
+func FromEnv() (*Client, error) {
+	control, ok := os.LookupEnv(VarControl)
+	if !ok {
+		return nil, nil
+	}
+	segment, hasSegment := os.LookupEnv(VarSegment)
+	for _, name := range Vars() {
+		if err := os.Unsetenv(name); err != nil {
+			return nil, fmt.Errorf("control: %w", err)
+		}
+	}
+	line, err := inherited(VarControl, control, true)
+	if err != nil {
+		return nil, err
+	}
+	var shared *os.File
+	if hasSegment {
+		if shared, err = inherited(VarSegment, segment, false); err != nil {
+			return nil, errors.Join(err, line.Close())
+		}
+	}
+	return Dial(line, shared)
+}
+
+func inherited(name, value string, socket bool) (*os.File, error) {
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < 0 {
+		return nil, fmt.Errorf("control: %s=%q is not a descriptor; it is set by weftrun and for it alone", name, value)
+	}
+	f, err := adopt(fd, name, socket)
+	if err != nil {
+		return nil, fmt.Errorf("control: %s=%d, but %w; whatever stands between weftrun and the program must keep descriptors open and start it once", name, fd, err)
+	}
+	return f, nil
+}
+
+// Dial takes up a line: it reads the Welcome and says Hello. The client owns
+// both files from here on, also when Dial fails. Segment may be nil.
+func Dial(line, segment *os.File) (*Client, error) {
+	c := &Client{line: line, in: bufio.NewReader(line), settled: make(chan struct{})}
+	c.changed = sync.NewCond(&c.mu)
+	c.env.Segment = segment
+	if err := c.greet(); err != nil {
+		line.Close()
+		if segment != nil {
+			segment.Close()
+		}
+		return nil, err
+	}
+	c.group.Go(c.read)
+	return c, nil
+}
+
+func (c *Client) greet() error {
+	if err := c.line.SetReadDeadline(time.Now().Add(welcomeWait)); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	f, err := receive(c.in, maxFromLauncher)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("control: no welcome from weftrun within %v; was this rank's program started twice?", welcomeWait)
+	case err != nil:
+		return fmt.Errorf("control: no welcome from weftrun: %w", err)
+	case f.Version != Version:
+		return fmt.Errorf("control: weftrun speaks version %d, this program %d; use the weftrun of the same release", f.Version, Version)
+	case f.Kind != welcome || f.Place == nil || len(f.Secret) != SecretSize:
+		return fmt.Errorf("control: weftrun said %v where a welcome was due; was this rank's program started twice?", f.Kind)
+	}
+	p := f.Place
+	local, err := unruns(p.Local, p.Size)
+	if err != nil {
+		return err
+	}
+	if f.Rank < 0 || f.Rank >= p.Size || p.LocalRank < 0 || p.LocalRank >= len(local) || local[p.LocalRank] != f.Rank {
+		return fmt.Errorf("control: weftrun calls this rank %d of %d, local rank %d of %v", f.Rank, p.Size, p.LocalRank, local)
+	}
+	c.env = Env{Rank: f.Rank, Size: p.Size, LocalRank: p.LocalRank, LocalRanks: local, Job: p.Job, Host: p.Host,
+		Transport: p.Transport, Interface: p.Interface, Oversubscribed: p.Oversubscribed, Segment: c.env.Segment}
+	c.secret = f.Secret
+	if err := c.line.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	return c.send(&frame{Kind: hello, Version: Version, Rank: f.Rank})
+}
+
+func (c *Client) send(f *frame) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return send(c.line, f)
+}
+
+// Env returns this rank's place in the job. The segment is the client's: who
+// needs it after Close duplicates it.
+func (c *Client) Env() Env { return c.env }
+
+// Secret returns a copy of the job's secret, with which ranks prove to each
+// other that they belong to the job.
+func (c *Client) Secret() []byte { return slices.Clone(c.secret) }
+
+// read is the goroutine that reads the line.
+func (c *Client) read() {
+	for {
+		f, err := receive(c.in, maxFromLauncher)
+		if err != nil {
+			text := "its line closed"
+			if err != io.EOF {
+				text = err.Error()
+			}
+			c.report(Event{Kind: LauncherLost, Rank: -1, Text: text})
+			return
+		}
+		switch f.Kind {
+		case cards:
+			c.deal(f.Cards)
+		case died:
+			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text})
+		case aborted:
+			c.report(Event{Kind: Aborted, Rank: f.Rank, Code: f.Code, Text: f.Text})
+		default:
+			c.report(Event{Kind: LauncherLost, Rank: -1, Text: fmt.Sprintf("it said %v, which it must not", f.Kind)})
+			return
+		}
+	}
+}
+
+func (c *Client) deal(cards [][]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cards == nil && c.first == nil {
+		close(c.settled)
+	}
+	c.cards = cards
+}
+
+func (c *Client) report(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // our own end, nothing that happened to the job
+		return
+	}
+	if c.first == nil {
+		if c.cards == nil {
+			close(c.settled)
+		}
+		c.first = &e
+	}
+	c.events = append(c.events, e)
+	c.changed.Broadcast()
+}
+
+// Join sends this rank's card and returns everybody's, by world rank, once all
+// have joined. It fails with an [Event] when that cannot happen any more, and
+// with ctx's error when ctx ends first: then the rank can only abort or exit.
+// It is called once.
+func (c *Client) Join(ctx context.Context, card []byte) ([][]byte, error) {
+	if len(card) > MaxCard {
+		return nil, fmt.Errorf("control: card of %d bytes, the limit is %d", len(card), MaxCard)
+	}
+	c.mu.Lock()
+	twice := c.joined
+	c.joined = true
+	c.mu.Unlock()
+	if twice {
+		return nil, errors.New("control: rank has joined already")
+	}
+	if err := c.send(&frame{Kind: join, Card: card}); err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.settled:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("control: rank %d of %d waited for the others to join: %w", c.env.Rank, c.env.Size, context.Cause(ctx))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.cards == nil:
+		return nil, fmt.Errorf("control: not all ranks can join: %w", *c.first)
+	case len(c.cards) != c.env.Size:
+		return nil, fmt.Errorf("control: weftrun dealt %d cards to a world of %d", len(c.cards), c.env.Size)
+	}
+	return c.cards, nil
+}
+
+// Watch has f called for every event, in order, those that came before included,
+// on a goroutine of the client. It is called once. Finish and Close wait for f
+// to return, so f does not call them.
+func (c *Client) Watch(f func(Event)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watched {
+		panic("control: Watch called twice")
+	}
+	if c.closed {
+		return
+	}
+	c.watched = true
+	c.group.Go(func() { c.deliver(f) })
+}
+
+func (c *Client) deliver(f func(Event)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		for len(c.events) == 0 && !c.closed {
+			c.changed.Wait()
+		}
+		if c.closed {
+			return
+		}
+		e := c.events[0]
+		c.events = c.events[1:]
+		c.mu.Unlock()
+		f(e)
+		c.mu.Lock()
+	}
+}
+
+// Abort ends the job with an exit code and a reason, which weftrun prints. Lost
+// is the rank whose loss is the reason, so that weftrun names that rank first if
+// it finds it dead too; it is -1 when the reason is this rank's own. The caller
+// exits after it; everybody else is told and, in the end, stopped.
+func (c *Client) Abort(code int, reason string, lost int) error {
+	if len(reason) > maxReason {
+		reason = reason[:maxReason] + "..."
+	}
+	return c.send(&frame{Kind: abort, Rank: lost, Code: code, Text: reason})
+}
+
+// Finish says that this rank leaves in good order, and closes the client. An
+// exit without it is a failure of the job.
+func (c *Client) Finish() error {
+	err := c.send(&frame{Kind: goodbye})
+	return errors.Join(err, c.Close())
+}
+
+// Close gives the line and the segment back without a goodbye. Calls after the
+// first do nothing.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	err := c.line.Close()
+	if c.env.Segment != nil {
+		err = errors.Join(err, c.env.Segment.Close())
+	}
+	c.group.Wait()
+	return err
+}

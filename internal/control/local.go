@@ -1,0 +1,158 @@
+package control
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// Local is a launcher without processes: its ranks are clients in this process,
+// over real lines. It deals the cards and passes aborts on, as weftrun does, and
+// lets its owner play deaths.
+type Local struct {
+	// Clients holds the ranks' ends, by rank.
+	Clients []*Client
+
+	hub *Hub
+
+	mu      sync.Mutex
+	gather  Gather
+	reports []Report
+	changed *sync.Cond // on mu: reports
+}
+
+// NewLocal starts a job of n ranks on one host. Segment, where not nil, is
+// called for each rank's own descriptor of the shared memory.
+func NewLocal(n int, transport string, segment func(rank int) (*os.File, error)) (*Local, error) {
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	l := &Local{gather: MakeGather(n)}
+	l.changed = sync.NewCond(&l.mu)
+	l.hub = NewHub(Job{Name: "local-" + rand.Text()[:8], Size: n, Host: host, LocalRanks: ranks,
+		Transport: transport, Secret: NewSecret()}, l.hear)
+	for rank := range n {
+		c, err := l.start(rank, segment)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		l.Clients = append(l.Clients, c)
+	}
+	return l, nil
+}
+
+func (l *Local) start(rank int, segment func(int) (*os.File, error)) (*Client, error) {
+	line, err := l.hub.Open(rank)
+	if err != nil {
+		return nil, err
+	}
+	var shared *os.File
+	if segment != nil {
+		if shared, err = segment(rank); err != nil {
+			return nil, errors.Join(err, line.Close())
+		}
+	}
+	// As in a process of its own: the descriptor passes into the client's hands.
+	fd, err := duplicate(line)
+	if err != nil {
+		return nil, err
+	}
+	own, err := adopt(fd, "control of a rank", true)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(own, shared)
+}
+
+func (l *Local) hear(r Report) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reports = append(l.reports, r)
+	l.changed.Broadcast()
+	var err error
+	switch r.Kind {
+	case Joined:
+		if l.gather.Add(r.Rank, r.Card) {
+			err = l.hub.Deal(l.gather.Cards)
+		}
+	case Abort:
+		err = l.hub.Aborted(r.Rank, r.Code, r.Text)
+	}
+	if err != nil {
+		panic(err) // an encoder that fails on our own types
+	}
+}
+
+// Wait returns the first report of that kind from that rank, once it is there.
+func (l *Local) Wait(rank int, kind ReportKind) Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for next := 0; ; {
+		for ; next < len(l.reports); next++ {
+			if r := l.reports[next]; r.Rank == rank && r.Kind == kind {
+				return r
+			}
+		}
+		l.changed.Wait()
+	}
+}
+
+// Kill plays a rank's death: its line closes and all others are told.
+func (l *Local) Kill(rank int, how string) error {
+	err := l.hub.Drain(rank)
+	return errors.Join(err, l.hub.Died(rank, 1, how))
+}
+
+// Close ends the launcher's side, then the clients that are still open.
+func (l *Local) Close() error {
+	err := l.hub.Close()
+	for _, c := range l.Clients {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// Gather collects cards until there is one from every rank.
+type Gather struct {
+	Cards   [][]byte // by world rank
+	seen    []bool
+	missing int
+}
+
+// MakeGather returns a Gather for n ranks.
+func MakeGather(n int) Gather {
+	return Gather{Cards: make([][]byte, n), seen: make([]bool, n), missing: n}
+}
+
+// Add takes a rank's card and tells whether it was the last one missing.
+func (g *Gather) Add(rank int, card []byte) bool {
+	if g.seen[rank] {
+		return false
+	}
+	g.seen[rank] = true
+	g.Cards[rank] = card
+	g.missing--
+	return g.missing == 0
+}
+
+// Joined tells whether a rank's card is there.
+func (g *Gather) Joined(rank int) bool { return g.seen[rank] }
+
+// Any tells whether anybody's card is there.
+func (g *Gather) Any() bool { return g.missing < len(g.seen) }
+
+// NewSecret returns a fresh secret.
+func NewSecret() []byte {
+	b := make([]byte, SecretSize)
+	if _, err := rand.Read(b); err != nil {
+		panic(err) // crypto/rand ends the program before it returns one
+	}
+	return b
+}
