@@ -1,0 +1,36 @@
+package collective
+
+// allgatherRing: block i starts at rank i and travels around the ring.
+//
+//	steps     P-1
+//	messages  P (P-1)
+//	bytes     (P-1) S
+//
+// Thakur et al. 2005, section 4.1; MPI 4.1, 6.7.
+var allgatherRing = Algorithm{
+	Kind: KindAllgather, Name: "ring",
+	Cost: func(s Shape) Cost {
+		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks * (s.Ranks - 1), Bytes: (s.Ranks - 1) * s.Bytes}
+	},
+	run: func(p Peer, a Args) error {
+		b := len(a.Send)
+		move(a.Recv[p.Rank()*b:][:b], a.Send)
+		return ring(p, split{len(a.Recv), max(b, 1), p.Size()}, a.Recv)
+	},
+}
+
+// ring gives all ranks all blocks of a vector of which rank i has block i: in
+// step k rank r passes block r-k to rank r+1. P-1 steps, P (P-1) messages,
+// (P-1) S bytes.
+func ring(p Peer, s split, vector []byte) error {
+	rank, size := p.Rank(), p.Size()
+	next, prev := (rank+1)%size, (rank-1+size)%size
+	for k := range size - 1 {
+		give := (rank - k + size) % size
+		take := (prev - k + size) % size
+		if err := p.Sendrecv(s.of(vector, give, give+1), next, s.of(vector, take, take+1), prev); err != nil {
+			return err
+		}
+	}
+	return nil
+}

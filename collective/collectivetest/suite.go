@@ -1,0 +1,287 @@
+// Package collectivetest is the conformance suite of collective algorithms and of
+// the Peer that they run on. A new algorithm joins by being in the registry of
+// package collective; a new Peer joins by calling Run with a World of its own.
+//
+// The suite checks answers (exact operators against a fold in rank order, also
+// operators that do not commute; floating point to the bit across ranks, between
+// runs, and in place or not), buffers (canaries, send buffers unchanged), costs
+// (steps, messages and bytes counted against Algorithm.Cost), the rules of Peer
+// (no call after an error, errors returned unchanged, no wild Scratch), and the
+// wrong-answer reports of other libraries, by name.
+//
+// It does not check that ranks which disagree are told so: that is the Peer's
+// task, in the package that implements it.
+package collectivetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weft-hpc/weft/collective"
+)
+
+var rankCounts = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
+
+// Run runs the suite. It takes a few seconds in memory.
+func Run(t *testing.T, w World) {
+	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) { answers(t, w, alg) })
+	forAlgorithms(t, "Long", func(t *testing.T, alg *collective.Algorithm) { long(t, w, alg) })
+	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faults(t, w, alg) })
+	for _, kind := range collective.Kinds() {
+		t.Run("Selected/"+kind.String(), func(t *testing.T) { selected(t, w, kind) })
+	}
+	t.Run("BarrierWaits", func(t *testing.T) { barrierWaits(t, w) })
+	reports(t, w)
+}
+
+func forAlgorithms(t *testing.T, name string, check func(*testing.T, *collective.Algorithm)) {
+	for _, kind := range collective.Kinds() {
+		for _, algName := range collective.Algorithms(kind) {
+			t.Run(fmt.Sprintf("%s/%v/%s", name, kind, algName), func(t *testing.T) {
+				alg, err := collective.Lookup(kind, algName)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(t, alg)
+			})
+		}
+	}
+}
+
+// roots returns every root, or the one that stands for none.
+func roots(kind collective.Kind, ranks int) []int {
+	if !kind.Rooted() {
+		return []int{0}
+	}
+	all := make([]int, ranks)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// inPlaces returns whether to call in place: no, and yes where there is such a
+// thing.
+func inPlaces(kind collective.Kind) []bool {
+	if kind == collective.KindBarrier || kind == collective.KindBcast {
+		return []bool{false}
+	}
+	return []bool{false, true}
+}
+
+// operators returns those that an algorithm takes. For an operation that does
+// not reduce they are element types of 1, 4, 8 and 16 bytes.
+func operators(alg *collective.Algorithm, ranks int) []operator {
+	var ops []operator
+	for _, op := range []operator{sumUint8, affine, sumFloat64, matrix, sumNaN} {
+		if alg.Kind == collective.KindBarrier && op.size > 1 || !alg.Kind.Reduces() && op.sloppy {
+			continue
+		}
+		if !alg.Kind.Reduces() && alg.Suits(ranks, true) || alg.Suits(ranks, op.commutative) {
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// mustRun runs a trial twice, and compares costs and bits.
+func mustRun(t *testing.T, w World, c trial) [][]byte {
+	t.Helper()
+	cost, first, err := c.run(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.alg == "" {
+		return first
+	}
+	alg, err := collective.Lookup(c.kind, c.alg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := alg.Cost(c.shape()); cost != want {
+		t.Fatalf("%v: counted %+v, the formula says %+v", c, cost, want)
+	}
+	return first
+}
+
+func (c trial) shape() collective.Shape {
+	r := c.prepare(c.root)
+	return collective.ShapeOf(c.kind, c.ranks, r.args)
+}
+
+func answers(t *testing.T, w World, alg *collective.Algorithm) {
+	for _, ranks := range rankCounts {
+		for _, op := range operators(alg, ranks) {
+			for _, root := range roots(alg.Kind, ranks) {
+				for _, count := range counts(alg.Kind, ranks) {
+					sameBits(t, w, trial{alg.Kind, alg.Name, ranks, root, count, op, false})
+				}
+			}
+		}
+	}
+}
+
+// counts returns small numbers of elements: none, one, odd, fewer than ranks,
+// one for each, one more, several for each and an odd rest.
+func counts(kind collective.Kind, ranks int) []int {
+	if kind == collective.KindBarrier {
+		return []int{0}
+	}
+	return []int{0, 1, 3, max(ranks-1, 2), ranks + 1, 4*ranks + 5}
+}
+
+// sameBits runs a trial twice and in place: same bits each time.
+func sameBits(t *testing.T, w World, c trial) {
+	t.Helper()
+	want := mustRun(t, w, c)
+	again := []trial{c}
+	if c.op.exact {
+		again = nil // was compared with the only right answer
+	}
+	for _, inPlace := range inPlaces(c.kind) {
+		if inPlace {
+			c.inPlace = true
+			again = append(again, c)
+		}
+	}
+	for _, c := range again {
+		for rank, got := range mustRun(t, w, c) {
+			// Which NaN comes out may depend on the buffers, but not on the rank.
+			if i := differs(got, want[rank]); i >= 0 && !c.op.sloppy && !c.op.exact {
+				t.Fatalf("%v: rank %d: other bits than in an earlier run, in byte %d", c, rank, i)
+			}
+		}
+	}
+}
+
+// long runs vectors of many pieces and cache lines, on few ranks and roots.
+func long(t *testing.T, w World, alg *collective.Algorithm) {
+	if alg.Kind == collective.KindBarrier {
+		return // has no length
+	}
+	for _, ranks := range []int{1, 2, 5, 8} {
+		if !alg.Suits(ranks, true) {
+			continue
+		}
+		count := 300<<10 + 7
+		if alg.Kind == collective.KindGather || alg.Kind == collective.KindScatter || alg.Kind == collective.KindAllgather {
+			count /= ranks
+		}
+		for _, inPlace := range inPlaces(alg.Kind) {
+			mustRun(t, w, trial{alg.Kind, alg.Name, ranks, ranks / 2, count, sumUint8, inPlace})
+		}
+	}
+}
+
+// selected runs the entry points on both sides of every threshold.
+func selected(t *testing.T, w World, kind collective.Kind) {
+	d := collective.DefaultThresholds()
+	limits := map[collective.Kind][]int{
+		collective.KindBcast:     {d.BcastBinomial, d.BcastDoubling},
+		collective.KindAllgather: {d.AllgatherBruck, d.AllgatherDoubling},
+		collective.KindReduce:    {d.ReduceBinomial},
+		collective.KindAllreduce: {d.AllreduceDoubling, d.AllreduceHalving},
+	}[kind]
+	for _, ranks := range []int{1, 2, 3, 5, 7, 8, 13} {
+		lengths := []int{0, 1, 1000}
+		for _, limit := range limits {
+			if limit > 64<<10 && ranks != 3 && ranks != 8 {
+				continue
+			}
+			if kind == collective.KindAllgather {
+				limit /= ranks
+			}
+			lengths = append(lengths, limit-1, limit, limit+1)
+		}
+		if kind == collective.KindBarrier {
+			lengths = []int{0}
+		}
+		for _, n := range lengths {
+			for _, inPlace := range inPlaces(kind) {
+				mustRun(t, w, trial{kind, "", ranks, ranks - 1, n, sumUint8, inPlace})
+				if kind.Reduces() && n < 10<<10 {
+					mustRun(t, w, trial{kind, "", ranks, ranks - 1, n / 4, affine, inPlace})
+				}
+			}
+		}
+	}
+}
+
+var errInjected = errors.New("collectivetest: injected fault")
+
+// faults makes every call of every rank fail once. The rank returns that error
+// unchanged and calls no more; the others return.
+func faults(t *testing.T, w World, alg *collective.Algorithm) {
+	for _, ranks := range []int{2, 3, 5, 8} {
+		if !alg.Suits(ranks, true) {
+			continue
+		}
+		for _, inPlace := range inPlaces(alg.Kind) {
+			c := trial{alg.Kind, alg.Name, ranks, ranks / 2, 5, sumUint8, inPlace}
+			for rank := range ranks {
+				for call, reached := 1, true; reached; call++ {
+					reached = c.fault(t, w, rank, call)
+				}
+			}
+		}
+	}
+}
+
+func (c trial) fault(t *testing.T, w World, rank, call int) (reached bool) {
+	t.Helper()
+	ps := newProbes(c.ranks)
+	ps.failRank, ps.failCall, ps.fault = rank, call, errInjected
+	broken := make([]error, c.ranks)
+	errs := w(c.ranks, func(p collective.Peer) error {
+		probe := ps.wrap(p)
+		err := c.call(probe, c.prepare(p.Rank()).args)
+		if probe.verdict(err); probe.broken != nil {
+			broken[p.Rank()] = probe.broken
+		}
+		return err
+	})
+	reached = errs[rank] != nil
+	for r, err := range errs {
+		if broken[r] != nil {
+			t.Fatalf("%v: call %d of rank %d failed: %v", c, call, rank, broken[r])
+		}
+		if r == rank && reached && err != errInjected {
+			t.Fatalf("%v: call %d of rank %d failed: it returned %v", c, call, rank, err)
+		}
+		if !reached && err != nil {
+			t.Fatalf("%v: no call failed, but rank %d returned %v", c, r, err)
+		}
+	}
+	return reached
+}
+
+// barrierWaits checks that nobody leaves before the last one has come: the
+// step clock of a rank that entered at step 100 shows on all.
+func barrierWaits(t *testing.T, w World) {
+	for _, name := range collective.Algorithms(collective.KindBarrier) {
+		for _, ranks := range rankCounts {
+			for late := range ranks {
+				ps := newProbes(ranks)
+				left := make([]int, ranks)
+				c := trial{kind: collective.KindBarrier, alg: name, ranks: ranks}
+				for rank, err := range w(ranks, func(p collective.Peer) error {
+					probe := ps.wrap(p)
+					if p.Rank() == late {
+						probe.clock = 100
+					}
+					err := c.call(probe, collective.Args{})
+					left[p.Rank()] = probe.clock
+					return err
+				}) {
+					if err != nil {
+						t.Fatalf("%v: rank %d: %v", c, rank, err)
+					}
+					if left[rank] < 100 {
+						t.Fatalf("%v: rank %d left before rank %d came", c, rank, late)
+					}
+				}
+			}
+		}
+	}
+}
