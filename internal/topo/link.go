@@ -1,0 +1,77 @@
+package topo
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Link is a network interface as the kernel sees it.
+type Link struct {
+	Name     string `json:"name"`
+	Up       bool   `json:"up"`
+	Loopback bool   `json:"loopback"`
+	Virtual  bool   `json:"virtual"` // no device behind it: bridges, tunnels, veth
+	MTU      int64  `json:"mtu"`
+	Mbit     int64  `json:"mbit"` // 0: the driver does not tell
+	NUMA     int64  `json:"numa"` // -1: none or not told
+}
+
+// Links returns the network interfaces by name.
+func (r Root) Links() ([]Link, error) {
+	const dir = "sys/class/net"
+	names, err := r.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	var links []Link
+	for _, name := range names {
+		at := dir + "/" + name + "/"
+		flags, err := r.read(at + "flags")
+		if err != nil {
+			continue // bonding_masters is a file; an interface may have gone
+		}
+		f, err := strconv.ParseUint(strings.TrimPrefix(flags, "0x"), 16, 64)
+		if err != nil {
+			return nil, err
+		}
+		l := Link{Name: name, Loopback: f&0x8 != 0, NUMA: -1}
+		// An interface whose driver does not report a state is as good as its
+		// administrative flag; "unknown" is what loopback says.
+		state, err := r.read(at + "operstate")
+		l.Up = f&0x1 != 0 && (err != nil || state == "up" || state == "unknown")
+		if l.MTU, err = r.number(at + "mtu"); err != nil {
+			return nil, err
+		}
+		if speed, err := r.number(at + "speed"); err == nil && speed > 0 { // EINVAL when down, -1 when unknown
+			l.Mbit = speed
+		}
+		if node, err := r.number(at + "device/numa_node"); err == nil {
+			l.NUMA = node
+		}
+		if target, err := os.Readlink(r.path(at)); err == nil {
+			l.Virtual = strings.Contains(filepath.ToSlash(target), "/virtual/")
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// RDMA answers whether there are RDMA devices, and names them.
+func (r Root) RDMA() (Answer, []string) {
+	const dir = "sys/class/infiniband"
+	names, err := r.list(dir)
+	switch {
+	case err != nil:
+		return unknown("%v", err), nil
+	case len(names) > 0:
+		return yes("%s in /%s", strings.Join(names, ", "), dir), names
+	}
+	if _, err := os.Stat(r.path("sys/class")); errors.Is(err, fs.ErrNotExist) {
+		return unknown("there is no /sys here"), nil
+	}
+	return no("no device in /%s", dir), nil
+}
