@@ -21,7 +21,7 @@ build: setup ## put weftrun, weft and the examples into bin/
 	go build -o $(BIN)/ ./cmd/... ./examples/...
 
 demo: build ## solve a heat problem on four ranks and draw the answer
-	$(BIN)/weftrun -n $(N) $(BIN)/heat2d -check -show $(ARGS)
+	$(BIN)/weftrun -n $(N) $(BIN)/heat2d -check -show -size 640 -steps 800 $(ARGS)
 
 test: setup ## run all tests
 	go test ./...
