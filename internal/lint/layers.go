@@ -56,7 +56,7 @@ examples/...: . array scheduler scheduler/farm wefttest
 
 # Programs and measurements may use everything. Nothing may use them.
 cmd/...: . internal/... collective
-bench/...: . internal/... collective cmd/...
+bench/...: . internal/... collective cmd/... bench/...
 `
 
 // A layer is one line of the policy.
