@@ -1,0 +1,159 @@
+package contest
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Entry is one contestant's part in a test.
+type Entry struct {
+	Name string
+	Run  func() (float64, error) // runs one short block and returns its value
+}
+
+// Plan says how the entries of one test take turns.
+type Plan struct {
+	Rounds int
+	Rand   *rand.Rand // order of turns
+
+	// Sample times something that depends only on where the processors are, or
+	// is nil. It runs before each block and after the last. A round in which
+	// samples differ by more than Drift is dropped and run again, up to twice
+	// Rounds in all.
+	Sample func() (float64, error)
+	Drift  float64
+}
+
+// Result is what the rounds of one test gave.
+type Result struct {
+	// Values[i][r] belongs to entry i in round r. All entries have the same
+	// number of rounds; NaN stands where an entry had failed.
+	Values [][]float64
+	// Errs[i] is why entry i failed, or nil. It takes no part after that.
+	Errs []error
+	// Dropped counts the rounds left out because the processors moved.
+	Dropped int
+	// Unsteady is set when fewer than half of the rounds asked for survived;
+	// then Values holds the dropped ones as well.
+	Unsteady bool
+	// Samples are the placement samples of the rounds in Values, one each.
+	Samples []float64
+}
+
+// Rounds runs the plan. It fails only if sampling does.
+func Rounds(plan Plan, entries []Entry) (Result, error) {
+	res := Result{Values: make([][]float64, len(entries)), Errs: make([]error, len(entries))}
+	var dropped [][]float64
+	var droppedSamples []float64
+	for run := 0; len(res.Samples) < plan.Rounds && run < 2*plan.Rounds; run++ {
+		values, low, high, err := round(plan, entries, res.Errs)
+		if err != nil {
+			return res, err
+		}
+		if plan.Sample != nil && high > plan.Drift*low {
+			dropped = append(dropped, values)
+			droppedSamples = append(droppedSamples, (low+high)/2)
+			continue
+		}
+		res.add(values, (low+high)/2)
+	}
+	res.Dropped = len(dropped)
+	if 2*len(res.Samples) < plan.Rounds {
+		res.Unsteady = true
+		for i, values := range dropped {
+			res.add(values, droppedSamples[i])
+		}
+	}
+	return res, nil
+}
+
+func (r *Result) add(values []float64, sample float64) {
+	for i, v := range values {
+		r.Values[i] = append(r.Values[i], v)
+	}
+	r.Samples = append(r.Samples, sample)
+}
+
+func round(plan Plan, entries []Entry, errs []error) (values []float64, low, high float64, err error) {
+	values = make([]float64, len(entries))
+	low, high = math.Inf(1), 0
+	sample := func() error {
+		if plan.Sample == nil {
+			low = 0
+			return nil
+		}
+		v, err := plan.Sample()
+		low, high = min(low, v), max(high, v)
+		return err
+	}
+	for _, i := range plan.Rand.Perm(len(entries)) {
+		if values[i] = math.NaN(); errs[i] != nil {
+			continue
+		}
+		if err := sample(); err != nil {
+			return nil, 0, 0, err
+		}
+		v, err := entries[i].Run()
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		values[i] = v
+	}
+	return values, low, high, sample()
+}
+
+// Calibrate returns a number of iterations for b that takes about want, and
+// warms up the path on its way there.
+func Calibrate(s *Session, b Block, want, timeout time.Duration) (int, error) {
+	const most = 10_000_000
+	b.Iters, b.Warmup = 1, 0
+	for {
+		t0 := time.Now()
+		if _, err := s.Do(b, timeout); err != nil {
+			return 0, err
+		}
+		took := time.Since(t0)
+		if took >= want*2/3 || b.Iters == most {
+			return b.Iters, nil
+		}
+		// At most tenfold: the first iterations pay for set-up.
+		grow := min(10, max(1.2, want.Seconds()/took.Seconds()))
+		b.Iters = min(most, int(math.Ceil(float64(b.Iters)*grow)))
+	}
+}
+
+// Turn makes an entry that runs b on s with a fixed number of iterations, to be
+// calibrated at once. The value of a block is that of its slowest rank.
+func Turn(s *Session, b Block, want, timeout time.Duration) (Entry, error) {
+	if s.Err() != nil {
+		return Entry{}, s.Err()
+	}
+	iters, err := Calibrate(s, b, want, timeout)
+	if err != nil {
+		return Entry{}, err
+	}
+	b.Iters, b.Warmup = iters, iters/10
+	if iters > 1 {
+		b.Warmup = max(1, b.Warmup) // other contestants have emptied the caches
+	}
+	return Fixed(s, b, timeout), nil
+}
+
+// Fixed makes an entry that runs b on s as it is.
+func Fixed(s *Session, b Block, timeout time.Duration) Entry {
+	return Entry{Name: s.Name(), Run: func() (float64, error) {
+		values, err := s.Do(b, timeout)
+		if err != nil {
+			return 0, err
+		}
+		return slices.Max(values), nil
+	}}
+}
+
+// Absent makes the entry of a contestant that cannot take part; why names it.
+func Absent(name string, why error) Entry {
+	return Entry{Name: name, Run: func() (float64, error) { return 0, why }}
+}
