@@ -15,7 +15,7 @@ type operator struct {
 	// exact operators are associative to the bit, so a fold in rank order is
 	// the one right answer.
 	exact bool
-	// combine sets dst = a op b; dst may be a or b.
+	// combine sets dst = a op b, element by element; dst may be a or b.
 	combine func(dst, a, b []byte)
 	// element writes element i of a rank.
 	element func(dst []byte, rank, i int)
@@ -24,20 +24,21 @@ type operator struct {
 }
 
 func (o operator) op() collective.Op {
-	left := func(inout, in []byte) {
-		for i := 0; i < len(inout); i += o.size {
-			o.combine(inout[i:i+o.size], inout[i:i+o.size], in[i:i+o.size])
-		}
-	}
-	right := func(inout, in []byte) {
-		for i := 0; i < len(inout); i += o.size {
-			o.combine(inout[i:i+o.size], in[i:i+o.size], inout[i:i+o.size])
-		}
-	}
+	left := func(inout, in []byte) { o.combine(inout, inout, in) }
+	right := func(inout, in []byte) { o.combine(inout, in, inout) }
 	if o.sloppy {
 		right = left
 	}
 	return collective.Op{Size: o.size, Commutative: o.commutative, Left: left, Right: right}
+}
+
+// each applies a function of single elements.
+func each(size int, combine func(dst, a, b []byte)) func(dst, a, b []byte) {
+	return func(dst, a, b []byte) {
+		for i := 0; i < len(dst); i += size {
+			combine(dst[i:i+size], a[i:i+size], b[i:i+size])
+		}
+	}
 }
 
 const prime = 65521
@@ -52,20 +53,24 @@ func hash(rank, i int) uint64 {
 
 var sumUint8 = operator{
 	name: "sum-uint8", size: 1, commutative: true, exact: true,
-	combine: func(dst, a, b []byte) { dst[0] = a[0] + b[0] },
+	combine: func(dst, a, b []byte) {
+		for i := range dst {
+			dst[i] = a[i] + b[i]
+		}
+	},
 	element: func(dst []byte, rank, i int) { dst[0] = byte(hash(rank, i)) },
 }
 
 // affine composes x -> ax+b modulo a prime: associative, not commutative.
 var affine = operator{
 	name: "affine", size: 4, exact: true,
-	combine: func(dst, a, b []byte) {
+	combine: each(4, func(dst, a, b []byte) {
 		le := binary.LittleEndian
 		a0, a1 := uint64(le.Uint16(a)), uint64(le.Uint16(a[2:]))
 		b0, b1 := uint64(le.Uint16(b)), uint64(le.Uint16(b[2:]))
 		le.PutUint16(dst, uint16(a0*b0%prime))
 		le.PutUint16(dst[2:], uint16((a0*b1+a1)%prime))
-	},
+	}),
 	element: func(dst []byte, rank, i int) {
 		h := hash(rank, i)
 		binary.LittleEndian.PutUint16(dst, uint16(h%(prime-1)+1))
@@ -76,7 +81,7 @@ var affine = operator{
 // matrix is the product of 2x2 matrices modulo a prime: not commutative.
 var matrix = operator{
 	name: "matrix", size: 16, exact: true,
-	combine: func(dst, a, b []byte) {
+	combine: each(16, func(dst, a, b []byte) {
 		var x, y [4]uint64
 		for i := range 4 {
 			x[i] = uint64(binary.LittleEndian.Uint32(a[4*i:]))
@@ -88,7 +93,7 @@ var matrix = operator{
 		} {
 			binary.LittleEndian.PutUint32(dst[4*i:], uint32(v%prime))
 		}
-	},
+	}),
 	element: func(dst []byte, rank, i int) {
 		for j := range 4 {
 			binary.LittleEndian.PutUint32(dst[4*j:], uint32(hash(rank, 4*i+j)%prime))
@@ -99,7 +104,11 @@ var matrix = operator{
 // sumFloat64 adds numbers whose sum depends much on the association.
 var sumFloat64 = operator{
 	name: "sum-float64", size: 8, commutative: true,
-	combine: addFloat64,
+	combine: each(8, func(dst, a, b []byte) {
+		le := binary.LittleEndian
+		sum := math.Float64frombits(le.Uint64(a)) + math.Float64frombits(le.Uint64(b))
+		le.PutUint64(dst, math.Float64bits(sum))
+	}),
 	element: func(dst []byte, rank, i int) {
 		h := hash(rank, i)
 		x := math.Ldexp(1+float64(h%1000)/1000, int(h>>10%120)-60)
@@ -118,10 +127,4 @@ var sumNaN = operator{
 	element: func(dst []byte, rank, i int) {
 		binary.LittleEndian.PutUint64(dst, math.Float64bits(math.NaN())|uint64(rank+1)<<8|uint64(i)<<16)
 	},
-}
-
-func addFloat64(dst, a, b []byte) {
-	le := binary.LittleEndian
-	sum := math.Float64frombits(le.Uint64(a)) + math.Float64frombits(le.Uint64(b))
-	le.PutUint64(dst, math.Float64bits(sum))
 }

@@ -37,9 +37,12 @@ func reports(t *testing.T, w World) {
 	t.Run("MPICH6538SameBitsOnAllRanks", func(t *testing.T) {
 		for _, ranks := range rankCounts {
 			reductions(ranks, true, func(kind collective.Kind, alg string, root int) {
+				if kind != collective.KindAllreduce {
+					return
+				}
 				for _, op := range []operator{sumFloat64, sumNaN} {
 					for _, inPlace := range []bool{false, true} {
-						mustRun(t, w, trial{kind, alg, ranks, root, 501, op, inPlace})
+						mustRun(t, w, trial{kind, alg, ranks, root, 67, op, inPlace})
 					}
 				}
 			})

@@ -38,6 +38,8 @@ const (
 	guard  = 24
 )
 
+var canaries = bytes.Repeat([]byte{canary}, guard)
+
 // guarded is a buffer with canaries on both sides. A buffer of no bytes is nil on
 // every other one.
 type guarded struct {
@@ -55,69 +57,83 @@ func newGuarded(n int, isNil bool) guarded {
 
 func (g guarded) check(what string) error {
 	n := len(g.all) - guard
-	for i, b := range g.all {
-		if (i < guard || i >= n) && b != canary {
-			return fmt.Errorf("wrote outside %s, at byte %d of %d", what, i-guard, n-guard)
-		}
+	if !bytes.Equal(g.all[:guard], canaries) || !bytes.Equal(g.all[n:], canaries) {
+		return fmt.Errorf("wrote outside %s of %d bytes", what, n-guard)
 	}
 	return nil
 }
 
 // vector returns a rank's elements.
-func (c trial) vector(rank, count int) []byte {
-	out := make([]byte, count*c.op.size)
-	for i := range count {
-		c.op.element(out[i*c.op.size:], rank, i)
+func (c trial) vector(rank int) []byte {
+	n := c.count * c.op.size
+	out := make([]byte, 0, n)
+	// The pattern repeats, at a length that has nothing to do with that of a block.
+	for i := range min(c.count, period) {
+		out = out[:len(out)+c.op.size]
+		c.op.element(out[len(out)-c.op.size:], rank, i)
+	}
+	for len(out) < n {
+		out = append(out, out[:min(period*c.op.size, n-len(out))]...)
 	}
 	return out
 }
 
-// blocks returns the elements of all ranks, one after the other.
-func (c trial) blocks() []byte {
-	var out []byte
+const period = 1021
+
+// data are the elements of all ranks, one after the other, and their reduction
+// in rank order if the trial reduces. They are made once for all ranks of a
+// trial, and only read.
+type data struct {
+	blocks, folded []byte
+}
+
+func (c trial) data() data {
+	var d data
+	if c.kind == collective.KindBarrier {
+		return d
+	}
 	for rank := range c.ranks {
-		out = append(out, c.vector(rank, c.count)...)
+		d.blocks = append(d.blocks, c.vector(rank)...)
 	}
-	return out
+	if c.kind.Reduces() && c.op.exact {
+		op, n := c.op.op(), c.count*c.op.size
+		d.folded = bytes.Clone(d.blocks[:n])
+		for rank := 1; rank < c.ranks; rank++ {
+			op.Left(d.folded, d.blocks[rank*n:][:n])
+		}
+	}
+	return d
 }
 
-// folded returns the reduction in rank order.
-func (c trial) folded() []byte {
-	out := c.vector(0, c.count)
-	op := c.op.op()
-	for rank := 1; rank < c.ranks; rank++ {
-		op.Left(out, c.vector(rank, c.count))
-	}
-	return out
-}
-
-// rankCall is one rank's buffers. sent is what send must hold after the call, nil
-// where it is overwritten.
+// rankCall is one rank's buffers. sent and want are what send and recv must hold
+// after the call. A nil sent is one that is overwritten; a nil want with bytes in
+// recv is a result with rounding, compared with other ranks only.
 type rankCall struct {
 	send, recv guarded
 	sent, want []byte
 	args       collective.Args
 }
 
-func (c trial) prepare(rank int) rankCall {
+func (c trial) prepare(d data, rank int) rankCall {
 	isRoot := !c.kind.Rooted() || rank == c.root
 	isNil := rank%2 == 0
 	block := c.count * c.op.size
+	own := func(rank int) []byte { return d.blocks[rank*block:][:block] }
 	r := rankCall{send: newGuarded(0, isNil), recv: newGuarded(0, isNil)}
 	r.args.Root = c.root
 	switch c.kind {
 	case collective.KindBcast:
-		r.want = c.vector(c.root, c.count)
+		r.want = own(c.root)
 		r.recv = newGuarded(block, isNil)
 		if isRoot {
 			copy(r.recv.buf, r.want)
 		}
 		r.args.Recv = r.recv.buf
 	case collective.KindGather, collective.KindAllgather:
-		r.sent = c.vector(rank, c.count)
+		r.sent = own(rank)
 		if isRoot {
 			r.recv = newGuarded(c.ranks*block, isNil)
-			r.want = c.blocks()
+			r.want = d.blocks
 		}
 		r.args.Recv = r.recv.buf
 		if isRoot && c.inPlace {
@@ -128,9 +144,9 @@ func (c trial) prepare(rank int) rankCall {
 		}
 		copy(r.args.Send, r.sent)
 	case collective.KindScatter:
-		r.want = c.vector(rank, c.count)
+		r.want = own(rank)
 		if isRoot {
-			r.sent = c.blocks()
+			r.sent = d.blocks
 			r.send = newGuarded(c.ranks*block, isNil)
 			copy(r.send.buf, r.sent)
 		}
@@ -143,10 +159,10 @@ func (c trial) prepare(rank int) rankCall {
 		}
 	case collective.KindReduce, collective.KindAllreduce:
 		r.args.Op = c.op.op()
-		r.sent = c.vector(rank, c.count)
+		r.sent = own(rank)
 		if isRoot {
 			r.recv = newGuarded(block, isNil)
-			r.want = c.folded()
+			r.want = d.folded
 		}
 		r.args.Recv = r.recv.buf
 		if isRoot && c.inPlace {
@@ -228,9 +244,10 @@ func (c trial) call(p collective.Peer, a collective.Args) error {
 // what was counted and what every rank received.
 func (c trial) run(w World) (cost collective.Cost, results [][]byte, err error) {
 	ps := newProbes(c.ranks)
+	d := c.data()
 	calls := make([]rankCall, c.ranks)
 	errs := w(c.ranks, func(p collective.Peer) error {
-		r := c.prepare(p.Rank())
+		r := c.prepare(d, p.Rank())
 		calls[p.Rank()] = r
 		probe := ps.wrap(p)
 		return probe.verdict(c.call(probe, r.args))
