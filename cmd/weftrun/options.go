@@ -1,0 +1,247 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/job"
+)
+
+// options is what a command line says.
+type options struct {
+	spec          job.Spec
+	help, version bool
+	dryRun        bool
+}
+
+// option is a row of the table that parses the command line and prints the help.
+type option struct {
+	names []string // without dashes: one or two are taken alike, as mpirun's users type them
+	arg   string   // "" for none
+	local bool     // belongs to one program, and may follow a colon
+	help  string
+	set   func(o *options, p *job.Program, value string) error
+}
+
+const (
+	defaultGrace     = 5 * time.Second
+	defaultTransport = "auto"
+)
+
+var transports = []string{"auto", "shm", "tcp"}
+
+var table = []option{
+	{[]string{"n", "np"}, "N", true, "start N ranks of the program that follows", func(o *options, p *job.Program, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("%q is not a number of ranks", v)
+		}
+		if n < 1 {
+			return fmt.Errorf("%d ranks: a program runs on 1 rank or more", n)
+		}
+		p.Ranks = n
+		return nil
+	}},
+	{[]string{"x", "env"}, "NAME[=VAL]", true, "set a variable for the ranks; without =VAL, insist that it is set here", func(o *options, p *job.Program, v string) error {
+		s, err := setting(v)
+		p.Env = append(p.Env, s)
+		return err
+	}},
+	{[]string{"wdir"}, "DIR", true, "start the ranks in DIR", func(o *options, p *job.Program, v string) error {
+		if v == "" {
+			return fmt.Errorf("the directory has no name")
+		}
+		p.Dir = v
+		return nil
+	}},
+	{[]string{"bind-to"}, "WHAT", false, "bind ranks to a core each, or to none (core where they fit, else none)", func(o *options, _ *job.Program, v string) error {
+		switch v {
+		case "none":
+			o.spec.Bind = job.BindNone
+		case "core":
+			o.spec.Bind = job.BindCore
+		default:
+			return fmt.Errorf("%q is not one of none, core", v)
+		}
+		return nil
+	}},
+	{[]string{"transport"}, "NAME", false, "how ranks talk: " + strings.Join(transports, ", ") + " (" + defaultTransport + ")", func(o *options, _ *job.Program, v string) error {
+		if !slices.Contains(transports, v) {
+			return fmt.Errorf("%q is not one of %s", v, strings.Join(transports, ", "))
+		}
+		o.spec.Transport = v
+		return nil
+	}},
+	{[]string{"interface"}, "NAME|CIDR", false, "network interface for TCP, by name or by its network", func(o *options, _ *job.Program, v string) error {
+		if v == "" {
+			return fmt.Errorf("the interface has no name")
+		}
+		o.spec.Interface = v
+		return nil
+	}},
+	{[]string{"arena"}, "SIZE", false, "shared memory for each rank, such as 512M or 4G; it is taken as it is used (half of the host's memory, divided by its ranks)", func(o *options, _ *job.Program, v string) (err error) {
+		o.spec.Arena, err = size(v)
+		return err
+	}},
+	{[]string{"tag-output"}, "", false, "put [rank] before every line of output", func(o *options, _ *job.Program, _ string) error {
+		o.spec.Tag = true
+		return nil
+	}},
+	{[]string{"output"}, "DIR", false, "write output to DIR/RANK.out and DIR/RANK.err", func(o *options, _ *job.Program, v string) error {
+		if v == "" {
+			return fmt.Errorf("the directory has no name")
+		}
+		o.spec.Output = v
+		return nil
+	}},
+	{[]string{"timeout"}, "DURATION", false, "end the job after 90s, 10m, 1h30m, ... (none)", func(o *options, _ *job.Program, v string) (err error) {
+		o.spec.Timeout, err = duration(v)
+		if err == nil && o.spec.Timeout == 0 {
+			err = fmt.Errorf("a job cannot end in no time")
+		}
+		return err
+	}},
+	{[]string{"grace"}, "DURATION", false, "after a failure, time for ranks to end by themselves (" + defaultGrace.String() + ")", func(o *options, _ *job.Program, v string) (err error) {
+		o.spec.Grace, err = duration(v)
+		return err
+	}},
+	{[]string{"dry-run"}, "", false, "print what would be done, and do nothing", func(o *options, _ *job.Program, _ string) error {
+		o.dryRun = true
+		return nil
+	}},
+	{[]string{"verbose", "v"}, "", false, "print what is done, and every failure", func(o *options, _ *job.Program, _ string) error {
+		o.spec.Verbose = true
+		return nil
+	}},
+	{[]string{"version", "V"}, "", false, "print the version", func(o *options, _ *job.Program, _ string) error {
+		o.version = true
+		return nil
+	}},
+	{[]string{"help", "h"}, "", false, "print this", func(o *options, _ *job.Program, _ string) error {
+		o.help = true
+		return nil
+	}},
+}
+
+// title is an option as it is best typed.
+func (o *option) title() string {
+	var parts []string
+	for _, n := range o.names {
+		if len(n) > 2 {
+			n = "-" + n
+		}
+		parts = append(parts, "-"+n)
+	}
+	t := strings.Join(parts, ", ")
+	if o.arg != "" {
+		t += " " + o.arg
+	}
+	return t
+}
+
+// duration reads a duration; a bare number is seconds, as users of timeout and
+// mpirun expect.
+func duration(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		d, err = time.ParseDuration(v + "s")
+	}
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 10m or 1h30m", v)
+	}
+	return d, nil
+}
+
+// size reads a number of bytes with an optional K, M, G or T.
+func size(v string) (int64, error) {
+	digits := strings.TrimSuffix(strings.TrimSuffix(v, "B"), "i")
+	shift := 0
+	if n := len(digits); n > 0 {
+		if i := strings.IndexByte("KMGT", digits[n-1]); i >= 0 {
+			digits, shift = digits[:n-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64>>shift {
+		return 0, fmt.Errorf("%q is not a size such as 64M or 4G", v)
+	}
+	return n << shift, nil
+}
+
+func version() string {
+	v, rev := "(devel)", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				rev = " " + s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	return v + rev
+}
+
+func help() string {
+	var b strings.Builder
+	b.WriteString(`Usage: weftrun [options] -n N program [arguments] [: [options] -n N program [arguments]]...
+
+Starts N ranks of a program on this host and waits for them. Options end where
+the program's name begins. Several programs, with a : between them, make one
+job; ranks are numbered in that order. An argument that is itself a : is
+written \:.
+
+Options, with their defaults in parentheses:
+`)
+	printOptions(&b, false)
+	b.WriteString("\nOptions of one program; a later program has its own:\n")
+	printOptions(&b, true)
+	b.WriteString(`
+Standard input is rank 0's; the other ranks have none. Lines of output are kept
+whole.
+
+Exit code:
+  0      every rank ended well
+  N      of the first rank that failed, or that aborted the job with N
+  128+S  signal S ended that rank, or the job
+`)
+	for _, c := range []struct {
+		code int
+		text string
+	}{
+		{job.ExitUsage, "the command line is wrong"},
+		{job.ExitSetup, "the job could not be started"},
+		{job.ExitTimeout, "the job ran longer than --timeout"},
+		{job.ExitNotProgram, "the program cannot be executed"},
+		{job.ExitNoProgram, "the program was not found"},
+	} {
+		fmt.Fprintf(&b, "  %-6d %s\n", c.code, c.text)
+	}
+	return b.String()
+}
+
+func printOptions(b *strings.Builder, local bool) {
+	const column, width = 25, 80
+	for i := range table {
+		o := &table[i]
+		if o.local != local {
+			continue
+		}
+		line := fmt.Sprintf("  %-*s", column-2, o.title())
+		for word := range strings.FieldsSeq(o.help) {
+			if len(line)+1+len(word) > width {
+				b.WriteString(line + "\n")
+				line = strings.Repeat(" ", column)
+			}
+			if len(line) > column || !strings.HasSuffix(line, " ") {
+				line += " "
+			}
+			line += word
+		}
+		b.WriteString(line + "\n")
+	}
+}

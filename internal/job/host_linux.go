@@ -1,0 +1,268 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/topo"
+)
+
+// host starts and signals the ranks of this machine. All its methods belong to
+// the supervisor's goroutine.
+type host struct {
+	plan    *Plan
+	hub     *control.Hub
+	notes   *mailbox
+	segment *os.File
+	sinks   [2]*sink // standard output and error
+	streams []*stream
+	copying sync.WaitGroup
+	typed   *typist     // passes a terminal on to rank 0; nil without one
+	pids    []int       // by rank; 0: not started, or ended
+	ranks   map[int]int // rank by pid
+	stop    chan struct{}
+	forker  sync.WaitGroup
+}
+
+// newHost opens everything that all ranks share.
+func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
+	n := len(plan.Ranks)
+	if plan.Spec.Output != "" {
+		if err := os.MkdirAll(plan.Spec.Output, 0o777); err != nil {
+			return nil, failf(ExitSetup, "--output %s: %w", plan.Spec.Output, err)
+		}
+	}
+	h := &host{plan: plan, notes: notes, sinks: sinks, pids: make([]int, n), ranks: make(map[int]int, n), stop: make(chan struct{})}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: n, Host: plan.Host, LocalRanks: all,
+		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Oversubscribed: plan.Oversubscribed,
+		Secret: control.NewSecret()},
+		func(r control.Report) { notes.put(note{report: &r}) })
+	if plan.Spec.Transport != "tcp" {
+		var err error
+		if h.segment, err = createSegment(plan.Job, n, plan.Spec.Arena); err != nil {
+			return nil, failf(ExitSetup, "shared memory for %s: %w; --transport tcp does without", count(n, "rank"), err)
+		}
+	}
+	return h, nil
+}
+
+// newSinks returns sinks for our standard output and error.
+func newSinks(onError func(error)) [2]*sink {
+	out := &sink{lock: new(sync.Mutex), out: os.Stdout, terminal: isTerminal(1), onError: onError, failed: new(atomic.Pointer[error])}
+	err := &sink{lock: new(sync.Mutex), out: os.Stderr, terminal: isTerminal(2), onError: onError, failed: new(atomic.Pointer[error])}
+	if sameFile(1, 2) {
+		err.lock = out.lock
+	}
+	return [2]*sink{out, err}
+}
+
+// start starts all ranks, or as many as it can.
+//
+// The kernel kills a rank when the thread that forked it ends, so one thread
+// forks all of them and stays until close. Its processor affinity is what ranks
+// inherit.
+func (h *host) start() error {
+	done := make(chan error)
+	h.forker.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- h.forkAll()
+		<-h.stop
+	})
+	return <-done
+}
+
+func (h *host) forkAll() error {
+	for rank := range h.plan.Ranks {
+		if err := h.fork(rank); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fork starts one rank.
+func (h *host) fork(rank int) error {
+	r := &h.plan.Ranks[rank]
+	var theirs []*os.File // closed here once the rank has them
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	files := make([]uintptr, 0, 5)
+	give := func(f *os.File, err error) error {
+		if err != nil {
+			return failf(ExitSetup, "rank %d on host %s could not be started: %w", rank, h.plan.Host, err)
+		}
+		theirs = append(theirs, f)
+		files = append(files, f.Fd())
+		return nil
+	}
+	if rank == 0 && !isTerminal(0) {
+		files = append(files, 0) // our own, so that it is read as it is asked for
+	} else if err := give(h.stdin(rank)); err != nil {
+		return err
+	}
+	for i, ext := range []string{"out", "err"} {
+		if err := give(h.outlet(rank, i, ext)); err != nil {
+			return err
+		}
+	}
+	if err := give(h.hub.Open(rank)); err != nil {
+		return err
+	}
+	env := append(slices.Clone(r.env), h.plan.vars(rank)...)
+	env = append(env, control.VarControl+"=3")
+	if h.segment != nil {
+		files = append(files, h.segment.Fd())
+		env = append(env, control.VarSegment+"=4")
+	}
+	if r.CPUs != nil {
+		if err := topo.Bind(r.CPUs); err != nil {
+			return failf(ExitSetup, "rank %d on host %s: %w; --bind-to none does without", rank, h.plan.Host, err)
+		}
+	}
+	pid, err := syscall.ForkExec(r.Path, r.Program.Argv, &syscall.ProcAttr{Dir: r.Dir, Env: env, Files: files,
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}})
+	if err != nil {
+		return forkError(rank, r, h.plan.Host, err)
+	}
+	h.pids[rank] = pid
+	h.ranks[pid] = rank
+	return nil
+}
+
+func forkError(rank int, r *Rank, host string, err error) error {
+	code := ExitSetup
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		code = ExitNotProgram
+		err = fmt.Errorf("%w; the file is there, so the interpreter that it names is missing, or it went away just now", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		code = ExitNotProgram
+		err = fmt.Errorf("%w; a script needs a first line such as #!/bin/sh", err)
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.ETXTBSY):
+		code = ExitNotProgram
+	case errors.Is(err, syscall.EAGAIN):
+		err = fmt.Errorf("%w; a limit of processes is reached", err)
+	}
+	return failf(code, "rank %d on host %s: %s could not be started: %w (working directory %s)", rank, host, r.Path, err, r.Dir)
+}
+
+// stdin returns the standard input of a rank that does not get our own.
+func (h *host) stdin(rank int) (*os.File, error) {
+	if rank != 0 {
+		return os.Open(os.DevNull)
+	}
+	t, theirs, err := newTypist()
+	h.typed = t
+	return theirs, err
+}
+
+// outlet returns where a rank writes its output to.
+func (h *host) outlet(rank, which int, ext string) (*os.File, error) {
+	if dir := h.plan.Spec.Output; dir != "" {
+		// O_APPEND, so that a program and its children do not overwrite each other.
+		return os.OpenFile(filepath.Join(dir, strconv.Itoa(rank)+"."+ext), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o666)
+	}
+	ours, theirs, err := newPipe("output of rank "+strconv.Itoa(rank), true)
+	if err != nil {
+		return nil, err
+	}
+	to := h.sinks[which]
+	s := &stream{in: ours, to: to}
+	if h.plan.Spec.Tag {
+		s.tag = tag(rank, to.terminal)
+	} else {
+		s.eager = len(h.plan.Ranks) == 1
+		s.patch = to.terminal
+	}
+	h.streams = append(h.streams, s)
+	h.copying.Go(func() {
+		if err := s.copy(); err != nil {
+			h.notes.put(note{say: fmt.Sprintf("rank %d: %v", rank, err)})
+		}
+	})
+	return theirs, nil
+}
+
+// tag returns what stands before each line of a rank: coloured, by rank, on a
+// terminal whose user has not said no to colours.
+func tag(rank int, terminal bool) []byte {
+	if !terminal || os.Getenv("NO_COLOR") != "" {
+		return fmt.Appendf(nil, "[%d] ", rank)
+	}
+	return fmt.Appendf(nil, "\x1b[%dm[%d]\x1b[0m ", 31+rank%6, rank)
+}
+
+// signal sends a signal to a rank and its process group. Nothing happens when
+// the rank has ended.
+func (h *host) signal(rank int, sig syscall.Signal) {
+	pid := h.pids[rank]
+	if pid == 0 {
+		return
+	}
+	// The rank is not reaped, so both numbers are still its own. A rank that has
+	// made another group its own is signalled alone.
+	if syscall.Kill(-pid, sig) != nil {
+		syscall.Kill(pid, sig)
+	}
+}
+
+// reap collects ended children without waiting. It returns false when there are
+// no children left.
+func (h *host) reap(ended func(rank int, st status)) bool {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return false
+		case pid == 0:
+			return true
+		}
+		if rank, ok := h.ranks[pid]; ok {
+			delete(h.ranks, pid)
+			h.pids[rank] = 0
+			ended(rank, status{pid, ws})
+		} // else an orphan
+	}
+}
+
+// finish passes on what is left of the output. It is called when no process of
+// the job is left.
+func (h *host) finish() {
+	for _, s := range h.streams {
+		s.drain()
+	}
+	h.copying.Wait()
+}
+
+// close gives everything back.
+func (h *host) close() error {
+	close(h.stop)
+	h.forker.Wait()
+	if h.typed != nil {
+		h.typed.close()
+	}
+	err := h.hub.Close()
+	if h.segment != nil {
+		err = errors.Join(err, h.segment.Close())
+	}
+	return err
+}

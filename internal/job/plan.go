@@ -1,0 +1,291 @@
+package job
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/topo"
+)
+
+// Plan is what will be done. It is made without starting anything.
+type Plan struct {
+	Spec           *Spec
+	Job            string // the job's name
+	Host           string
+	Allowed        []int // processors of this host that the job may use
+	Ranks          []Rank
+	Binding        string // what was decided, and why
+	Oversubscribed bool
+}
+
+// Rank is one rank of a plan.
+type Rank struct {
+	Program *Program
+	Path    string // the file to execute
+	Dir     string // absolute
+	CPUs    []int  // to bind to; nil for no binding
+	env     []string
+}
+
+// NewPlan plans a job for this host.
+func NewPlan(spec *Spec) (*Plan, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, &Error{ExitSetup, err}
+	}
+	n := 0
+	for _, p := range spec.Programs {
+		n += p.Ranks
+	}
+	if err := checkRoom(topo.System, n); err != nil {
+		return nil, err
+	}
+	p := &Plan{Spec: spec, Job: "weft-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:6], Host: host}
+	base := baseEnv(os.Environ())
+	for i := range spec.Programs {
+		prog := &spec.Programs[i]
+		dir, err := workDir(prog.Dir)
+		if err != nil {
+			return nil, err
+		}
+		env := mergeEnv(base, prog.Env)
+		path, err := findProgram(prog.Argv[0], dir, env)
+		if err != nil {
+			return nil, err
+		}
+		if dir != "" && prog.Dir != "" {
+			env = mergeEnv(env, []string{"PWD=" + dir})
+		}
+		for range prog.Ranks {
+			p.Ranks = append(p.Ranks, Rank{Program: prog, Path: path, Dir: dir, env: env})
+		}
+	}
+	return p, p.bind(topo.System)
+}
+
+// bind decides on binding.
+func (p *Plan) bind(machine topo.Root) error {
+	allowed, err := topo.Allowed()
+	if err != nil {
+		return &Error{ExitSetup, err}
+	}
+	p.Allowed = allowed
+	n := len(p.Ranks)
+	p.Oversubscribed = n > len(allowed)
+	if p.Spec.Bind == BindNone {
+		p.Binding = "none, as asked for"
+		return nil
+	}
+	// One more than needed would tell nothing new; when they do not fit, all
+	// have been counted.
+	cores, err := machine.Cores(allowed, n)
+	switch {
+	case err != nil && p.Spec.Bind == BindCore:
+		return failf(ExitSetup, "--bind-to core: %w", err)
+	case err != nil:
+		p.Binding = fmt.Sprintf("none: the cores of this host could not be told: %v", err)
+		return nil
+	case len(cores) < n && p.Spec.Bind == BindCore:
+		return failf(ExitSetup, "--bind-to core: %s on host %s but %s may be used (processors %s); ask for fewer ranks or --bind-to none",
+			count(n, "rank"), p.Host, count(len(cores), "core"), topo.FormatCPUs(allowed))
+	case len(cores) < n:
+		p.Binding = fmt.Sprintf("none: %s do not fit %s", count(n, "rank"), count(len(cores), "core"))
+		return nil
+	}
+	for i := range p.Ranks {
+		p.Ranks[i].CPUs = cores[i]
+	}
+	p.Binding = "each rank to a core"
+	return nil
+}
+
+// vars returns the variables that the launcher sets for a rank, without those
+// that name descriptors.
+func (p *Plan) vars(rank int) []string {
+	n := strconv.Itoa(len(p.Ranks))
+	r := strconv.Itoa(rank)
+	return []string{control.VarRank + "=" + r, control.VarSize + "=" + n,
+		control.VarLocalRank + "=" + r, control.VarLocalSize + "=" + n, // one host: the same
+		control.VarJob + "=" + p.Job}
+}
+
+// Print writes the plan for a reader. It holds no secret.
+func (p *Plan) Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job        %s: %s on host %s\n", p.Job, count(len(p.Ranks), "rank"), p.Host)
+	fmt.Fprintf(&b, "processors %s (%d)\n", topo.FormatCPUs(p.Allowed), len(p.Allowed))
+	fmt.Fprintf(&b, "binding    %s\n", p.Binding)
+	fmt.Fprintf(&b, "transport  %s\n", p.Spec.Transport)
+	if p.Spec.Interface != "" {
+		fmt.Fprintf(&b, "interface  %s\n", p.Spec.Interface)
+	}
+	for i, r := range p.Ranks {
+		cpus := "any processor"
+		if r.CPUs != nil {
+			cpus = "processors " + topo.FormatCPUs(r.CPUs)
+		}
+		fmt.Fprintf(&b, "rank %d on %s, %s\n", i, p.Host, cpus)
+		fmt.Fprintf(&b, "  runs     %s\n", quoteAll(r.Program.Argv))
+		if r.Path != r.Program.Argv[0] {
+			fmt.Fprintf(&b, "  found at %s\n", quote(r.Path))
+		}
+		fmt.Fprintf(&b, "  in       %s\n", quote(r.Dir))
+		fmt.Fprintf(&b, "  with     %s\n", quoteAll(append(slices.Clone(r.Program.Env), p.vars(i)...)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func quoteAll(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = quote(w)
+	}
+	return strings.Join(out, " ")
+}
+
+// quote returns a word as a shell takes it.
+func quote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-+=./,:@%", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// workDir returns the absolute directory that ranks start in.
+func workDir(dir string) (string, error) {
+	if dir == "" {
+		cwd, err := os.Getwd() // $PWD where it is the same place, as users see it
+		if err != nil {
+			return "", failf(ExitSetup, "the working directory is gone: %w; change to one that exists or give --wdir", err)
+		}
+		return cwd, nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", &Error{ExitSetup, err}
+	}
+	st, err := os.Stat(abs)
+	switch {
+	case err != nil:
+		return "", failf(ExitSetup, "--wdir %s: %w", dir, err)
+	case !st.IsDir():
+		return "", failf(ExitSetup, "--wdir %s: not a directory", dir)
+	}
+	return abs, nil
+}
+
+// baseEnv is the launcher's environment without what an outer launcher set.
+func baseEnv(env []string) []string {
+	ours := control.Vars()
+	return slices.DeleteFunc(env, func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return slices.Contains(ours, name)
+	})
+}
+
+// mergeEnv returns base with what set names replaced or added.
+func mergeEnv(base, set []string) []string {
+	if len(set) == 0 {
+		return base
+	}
+	at := make(map[string]int, len(set))
+	for i, s := range set {
+		name, _, _ := strings.Cut(s, "=")
+		at[name] = i // the last one counts
+	}
+	out := make([]string, 0, len(base)+len(set))
+	for _, s := range base {
+		name, _, _ := strings.Cut(s, "=")
+		if _, ok := at[name]; !ok {
+			out = append(out, s)
+		}
+	}
+	for i, s := range set {
+		name, _, _ := strings.Cut(s, "=")
+		if at[name] == i {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func lookup(env []string, name string) string {
+	for _, s := range slices.Backward(env) {
+		if n, v, _ := strings.Cut(s, "="); n == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// findProgram returns the file that a program's name means, as a shell would
+// find it from dir.
+func findProgram(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, name)
+		}
+		return path, executable(path, name, dir)
+	}
+	path := lookup(env, "PATH")
+	var found error
+	for _, d := range filepath.SplitList(path) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		file := filepath.Join(d, name)
+		err := executable(file, name, dir)
+		if err == nil {
+			return file, nil
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == ExitNotProgram && found == nil {
+			found = err
+		}
+	}
+	if found != nil {
+		return "", found
+	}
+	hint := ""
+	if executable(filepath.Join(dir, name), name, dir) == nil {
+		hint = "; there is one in that directory: did you mean ./" + name + "?"
+	}
+	return "", failf(ExitNoProgram, "program %q was not found in PATH=%s (working directory %s)%s", name, path, dir, hint)
+}
+
+// executable explains why a file cannot be run, if it cannot.
+func executable(path, name, dir string) error {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return failf(ExitNoProgram, "program %q was not found: no file %s (working directory %s)", name, path, dir)
+	case err != nil:
+		return failf(ExitNotProgram, "program %q cannot be run: %w (working directory %s)", name, err, dir)
+	case st.IsDir():
+		return failf(ExitNotProgram, "program %q cannot be run: %s is a directory (working directory %s)", name, path, dir)
+	case mayExecute(path) != nil:
+		return failf(ExitNotProgram, "program %q cannot be run: %s is not executable (mode %v, working directory %s); chmod +x it",
+			name, path, st.Mode(), dir)
+	}
+	return nil
+}

@@ -1,0 +1,438 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/control"
+)
+
+const (
+	killWait     = time.Second            // from SIGTERM to SIGKILL
+	orphanWait   = time.Second            // from the last rank's end to the end of what it left behind
+	blameWait    = 100 * time.Millisecond // for the end of a rank that another one misses
+	joinPatience = 10 * time.Second       // until a wire-up that hangs is talked about
+)
+
+// stage is how far the end of a job has come.
+type stage uint8
+
+const (
+	running stage = iota
+	told
+	warned
+	killed
+)
+
+// supervisor runs one job.
+type supervisor struct {
+	plan   *Plan
+	host   *host
+	notes  *mailbox
+	rec    *record
+	gather control.Gather
+	stage  stage
+	next   *time.Timer // when the stage changes
+	blame  *time.Timer // when an abort is believed whom it blames
+	speech *speech
+	signal os.Signal // that ends the job
+	left   int       // ranks that have not ended
+}
+
+// forwarded are the signals that are passed on to the ranks. The ones that end
+// the job are told from the others in ending.
+var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
+// ending tells whether a signal ends the job.
+func ending(s os.Signal) bool {
+	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
+}
+
+// Run runs a job to its end and returns the exit code. It writes what the user
+// must know to says. It takes over the process: signals, orphans, and all
+// children; it is called once.
+func Run(plan *Plan, says io.Writer) int {
+	signals := make(chan os.Signal, 16)
+	for _, s := range append(forwarded, syscall.SIGTSTP, syscall.SIGCONT) {
+		if !signal.Ignored(s) { // nohup and background jobs mean it
+			signal.Notify(signals, s)
+		}
+	}
+	children := make(chan os.Signal, 1) // one token is enough: reap takes all
+	signal.Notify(children, syscall.SIGCHLD)
+	// A write to a closed pipe must return, not kill us. Ignoring the signal
+	// would make the ranks ignore it too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	defer signal.Reset()
+
+	s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(len(plan.Ranks)),
+		gather: control.MakeGather(len(plan.Ranks)), next: stopped(), blame: stopped()}
+	sinks := newSinks(func(err error) { s.notes.put(note{broken: err}) })
+	s.speech = newSpeech(sinks[1].lock, says)
+	defer s.speech.close()
+	err := adoptOrphans()
+	if err == nil {
+		s.host, err = newHost(plan, s.notes, sinks)
+	}
+	if err != nil {
+		return s.sayError(err)
+	}
+	code := s.run(signals, children)
+	if err := s.host.close(); err != nil {
+		s.say("%v", err)
+	}
+	return code
+}
+
+// stopped returns a timer that is not running.
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+func (s *supervisor) say(format string, args ...any) {
+	s.speech.say("weftrun: " + fmt.Sprintf(format, args...) + "\n")
+}
+
+func (s *supervisor) sayError(err error) int {
+	s.say("%v", err)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ExitSetup
+}
+
+func (s *supervisor) run(signals, children <-chan os.Signal) int {
+	if err := s.host.start(); err != nil {
+		// Those that were started must not run on.
+		for rank := range s.plan.Ranks {
+			s.host.signal(rank, syscall.SIGKILL)
+		}
+		code := s.sayError(err)
+		s.sweep(children)
+		s.host.finish()
+		return code
+	}
+	s.left = len(s.plan.Ranks)
+	var deadline <-chan time.Time
+	if d := s.plan.Spec.Timeout; d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		deadline = t.C
+	}
+	patience := time.NewTimer(joinPatience)
+	defer patience.Stop()
+
+	s.reap()
+	for s.left > 0 {
+		select {
+		case <-children:
+			s.reap()
+		case <-s.notes.some:
+			s.readNotes()
+		case sig := <-signals:
+			s.pass(sig.(syscall.Signal))
+		case <-deadline:
+			d := s.plan.Spec.Timeout
+			s.end(failure{rank: -1, code: ExitTimeout, lost: -1, text: fmt.Sprintf("the job ran longer than --timeout %v", d)})
+		case <-s.blame.C:
+			s.tell()
+		case <-s.next.C:
+			s.advance()
+		case <-patience.C:
+			s.wonder()
+		}
+	}
+	s.sweep(children)
+	// Only output is left, for which a slow reader may take its time. From here
+	// on a signal is for us, and does what it always does.
+	signal.Reset(forwarded...)
+	s.host.finish()
+	s.readNotes()
+	if s.rec.first == nil {
+		return 0
+	}
+	if s.plan.Spec.Verbose {
+		for _, f := range s.rec.later {
+			s.say("then %s", s.describe(f))
+		}
+	}
+	return s.rec.first.code
+}
+
+// reap takes note of every process that has ended.
+func (s *supervisor) reap() {
+	s.host.reap(func(rank int, st status) {
+		// What it said before it ended comes first.
+		if err := s.host.hub.Drain(rank); err != nil {
+			s.say("rank %d: %v", rank, err)
+		}
+		s.readNotes()
+		s.left--
+		if s.rec.exit(rank, st) {
+			s.failed()
+		}
+	})
+}
+
+func (s *supervisor) readNotes() {
+	for _, n := range s.notes.take() {
+		switch {
+		case n.report != nil:
+			s.hear(*n.report)
+		case n.broken != nil:
+			s.outputBroke(n.broken)
+		default:
+			s.say("%s", n.say)
+		}
+	}
+}
+
+func (s *supervisor) hear(r control.Report) {
+	var failed bool
+	switch r.Kind {
+	case control.Hello:
+		failed = s.rec.reached(r.Rank, greeted)
+	case control.Joined:
+		failed = s.rec.reached(r.Rank, joined)
+		if s.gather.Add(r.Rank, r.Card) {
+			s.check(s.host.hub.Deal(s.gather.Cards))
+		}
+	case control.Goodbye:
+		failed = s.rec.reached(r.Rank, left)
+	case control.Abort:
+		failed = s.rec.abort(r.Rank, r.Code, r.Text, r.Lost)
+	case control.Broken:
+		failed = s.rec.fail(failure{rank: r.Rank, code: 1, lost: -1, text: "cannot be understood: " + r.Text})
+	}
+	if failed {
+		s.failed()
+	}
+}
+
+// check takes an error that only a defect of ours can cause.
+func (s *supervisor) check(err error) {
+	if err != nil {
+		s.end(failure{rank: -1, code: ExitSetup, lost: -1, text: err.Error()})
+	}
+}
+
+// outputBroke ends the job when nobody takes its output, as a pipe does with a
+// single program.
+func (s *supervisor) outputBroke(err error) {
+	if errors.Is(err, syscall.EPIPE) {
+		if s.rec.fail(failure{rank: -1, code: 128 + int(syscall.SIGPIPE), lost: -1, text: "nobody reads the output any more"}) {
+			s.tell() // without a word, as others die of SIGPIPE
+		}
+		return
+	}
+	s.end(failure{rank: -1, code: 1, lost: -1, text: fmt.Sprintf("the output of the ranks cannot be written: %v", err)})
+}
+
+// end ends the job for a reason of the launcher's own.
+func (s *supervisor) end(f failure) {
+	if s.rec.fail(f) {
+		s.failed()
+	}
+}
+
+// failed is called when the record has a first failure, or a better one.
+func (s *supervisor) failed() {
+	f := s.rec.first
+	if f.lost >= 0 && s.stage == running {
+		s.blame.Reset(blameWait)
+		return
+	}
+	s.blame.Stop()
+	s.announce()
+	s.tell()
+}
+
+// announce prints the first failure.
+func (s *supervisor) announce() {
+	rest := ""
+	others := s.rec.running()
+	n := len(others)
+	for _, rank := range others {
+		if rank == s.rec.first.rank {
+			n--
+		}
+	}
+	if n > 0 {
+		which := count(n, "other rank")
+		if s.rec.first.rank < 0 {
+			which = count(n, "rank")
+		}
+		verb := "are"
+		if n == 1 {
+			verb = "is"
+		}
+		rest = fmt.Sprintf("; %s %s being stopped", which, verb)
+	}
+	s.say("%s%s", s.describe(*s.rec.first), rest)
+}
+
+func (s *supervisor) describe(f failure) string {
+	if f.rank < 0 {
+		return f.text
+	}
+	return fmt.Sprintf("rank %d on host %s %s", f.rank, s.plan.Host, f.text)
+}
+
+// tell lets everybody know of the first failure, and starts the clock.
+func (s *supervisor) tell() {
+	f := s.rec.first
+	if f.lost >= 0 { // nothing came of the blame
+		f.lost = -1
+		s.announce()
+	}
+	if s.stage != running {
+		return
+	}
+	s.stage = told
+	s.next.Reset(s.plan.Spec.Grace)
+	if f.rank >= 0 && s.rec.ranks[f.rank].ended {
+		s.check(s.host.hub.Died(f.rank, f.code, f.text))
+	} else {
+		s.check(s.host.hub.Aborted(f.rank, f.code, f.text))
+	}
+	for _, rank := range s.rec.running() {
+		if s.rec.ranks[rank].phase == started { // hears only signals
+			s.stop(rank, syscall.SIGTERM)
+		}
+	}
+}
+
+// stop ends a rank with a signal. A stopped one is woken for it.
+func (s *supervisor) stop(rank int, sig syscall.Signal) {
+	s.rec.ranks[rank].signalled = true
+	s.host.signal(rank, sig)
+	s.host.signal(rank, syscall.SIGCONT)
+}
+
+// advance moves on to the next stage of the end.
+func (s *supervisor) advance() {
+	sig := syscall.SIGTERM
+	switch s.stage {
+	case told:
+		s.stage = warned
+		s.next.Reset(killWait)
+	case warned:
+		s.stage = killed
+		sig = syscall.SIGKILL
+		s.say("%s did not end within %v and a SIGTERM, and %s killed", ranksText(s.rec.running()), s.plan.Spec.Grace, are(len(s.rec.running())))
+	default:
+		return
+	}
+	for _, rank := range s.rec.running() {
+		s.stop(rank, sig)
+	}
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// ranksText names ranks, a few of many.
+func ranksText(ranks []int) string {
+	const most = 8
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(ranks) != 1 {
+		b.WriteString("s")
+	}
+	for i, r := range ranks {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(ranks)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, " %d", r)
+	}
+	return b.String()
+}
+
+// pass passes a signal on to the ranks.
+func (s *supervisor) pass(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGTSTP:
+		// Stopping the group is for us to do: the ranks are in their own.
+		for _, rank := range s.rec.running() {
+			s.host.signal(rank, syscall.SIGSTOP)
+		}
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		return
+	case sig == syscall.SIGINT && s.signal == sig: // the user is in a hurry
+		s.stage = killed
+		s.next.Stop()
+		for _, rank := range s.rec.running() {
+			s.stop(rank, syscall.SIGKILL)
+		}
+		return
+	case ending(sig):
+		if s.signal == nil {
+			s.signal = sig
+		}
+		if s.rec.first == nil {
+			// The ranks hear it by the signal itself, which they may handle.
+			s.rec.fail(failure{rank: -1, code: 128 + int(sig), lost: -1, text: fmt.Sprintf("signal %d (%v) ended the job", sig, sig)})
+			s.stage = told
+			s.next.Reset(s.plan.Spec.Grace)
+			s.announce()
+		}
+		for _, rank := range s.rec.running() {
+			s.rec.ranks[rank].signalled = true
+		}
+	}
+	for _, rank := range s.rec.running() {
+		s.host.signal(rank, sig)
+	}
+}
+
+// wonder says who keeps the others from joining.
+func (s *supervisor) wonder() {
+	if idle := s.rec.idle(); len(idle) > 0 && s.gather.Any() && s.rec.first == nil {
+		s.say("%s %s not joined the job after %v, and the others wait; are all ranks Weft programs, and not stuck before weft.Init?",
+			ranksText(idle), have(len(idle)), joinPatience)
+	}
+}
+
+func have(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+// sweep ends what the ranks have left behind: orphans, whose parent we are. It
+// returns when no process of the job is left.
+func (s *supervisor) sweep(children <-chan os.Signal) {
+	grace := time.NewTimer(orphanWait)
+	defer grace.Stop()
+	kill := false
+	for s.host.reap(func(int, status) {}) {
+		if kill {
+			// Their children become ours in turn, and are found in the next round.
+			for _, pid := range childPIDs() {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		select {
+		case <-children:
+		case <-grace.C:
+			kill = true
+		}
+	}
+}
