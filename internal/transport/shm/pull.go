@@ -1,0 +1,189 @@
+package shm
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/pause"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// regionArena is the kind of a region in an arena: Key is the index of its owner
+// on the host, Addr the offset.
+const regionArena = 1
+
+// Sizes of pieces. Go's copy is not preemptible, so it is never given more than
+// a piece. From 1 MiB on it writes past the caches, which is twice as
+// fast for what does not fit them.
+const (
+	pieceSmall  = 64 << 10
+	pieceMedium = 256 << 10
+	pieceLarge  = 1 << 20
+
+	helpFrom  = 256 << 10 // below, the help comes too late
+	wakeFrom  = 4 << 20   // from here on it is worth waking a helper that sleeps
+	largeFrom = 8 << 20
+
+	helpBurst = 8 // pieces that one Poll copies for one peer
+)
+
+// claimClosed is the piece number of a descriptor that is not open.
+const claimClosed = 1<<32 - 1
+
+// Fields of a descriptor.
+const (
+	pullSource = offPull + 8*iota
+	pullSize   // of a piece
+	pullFrom
+	pullTo
+	pullLength
+)
+
+// Describe describes memory of the own arena. Peers reach nothing else.
+func (t *Transport) Describe(buf []byte) (wire.Region, bool) {
+	off, ok := t.arena.Contains(buf)
+	if !ok {
+		return wire.Region{}, false
+	}
+	return wire.Region{Kind: regionArena, Key: uint32(t.self), Addr: uint64(off)}, true
+}
+
+// Pull copies from the peer's arena.
+func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
+	i, err := t.peer(peer)
+	if err != nil {
+		return err
+	}
+	if r.Kind != regionArena || r.Key != uint32(i) {
+		return fmt.Errorf("shm: pull %d bytes from rank %d (index %d): region %+v is not in its arena", len(dst), peer, i, r)
+	}
+	if size := uint64(t.seg.arena); r.Addr > size || uint64(len(dst)) > size-r.Addr {
+		return fmt.Errorf("shm: pull %d bytes from rank %d: offset %d is beyond its arena of %d", len(dst), peer, r.Addr, size)
+	}
+	start := t.seg.arenaAt(i) + int(r.Addr)
+	src := t.seg.mem[start : start+len(dst) : start+len(dst)]
+	if len(dst) >= helpFrom {
+		if off, ok := t.arena.Contains(dst); ok {
+			t.pullShared(i, int(r.Addr), off, dst, src)
+			return nil
+		}
+	}
+	copyPieces(dst, src)
+	return nil
+}
+
+// copyPieces copies alone.
+func copyPieces(dst, src []byte) {
+	piece := pieceSize(len(dst))
+	for len(dst) > piece {
+		copy(dst[:piece], src)
+		dst, src = dst[piece:], src[piece:]
+	}
+	copy(dst, src)
+}
+
+func pieceSize(n int) int {
+	switch {
+	case n >= largeFrom:
+		return pieceLarge
+	case n >= 2<<20:
+		return pieceMedium
+	default:
+		return pieceSmall
+	}
+}
+
+// closeClaims makes the descriptor of a rank's first pull.
+func closeClaims(seg *segment, rank int) {
+	at64(seg.mem, seg.block(rank)+offClaim).Store(claimClosed)
+}
+
+// pullShared copies together with the owner of the source, who may or may not
+// come. See the package documentation for the states of the descriptor.
+func (t *Transport) pullShared(i, from, to int, dst, src []byte) {
+	mem, block := t.seg.mem, t.seg.block(t.self)
+	claim, done := at64(mem, block+offClaim), at32(mem, block+offDone)
+	piece := pieceSize(len(dst))
+	pieces := (len(dst) + piece - 1) / piece
+
+	// Closed: ours alone.
+	epoch := claim.Load()>>32 + 1
+	done.Store(0)
+	at64(mem, block+pullSource).Store(uint64(i))
+	at64(mem, block+pullSize).Store(uint64(piece))
+	at64(mem, block+pullFrom).Store(uint64(from))
+	at64(mem, block+pullTo).Store(uint64(to))
+	at64(mem, block+pullLength).Store(uint64(len(dst)))
+	claim.Store(epoch << 32)
+
+	source := t.seg.block(i)
+	at32(mem, source+offHelp+t.self/32*4).Or(1 << (t.self % 32))
+	at32(mem, source+offAttention).Add(1)
+	if len(dst) >= wakeFrom {
+		t.nudge(i, at32(mem, source+offArmed))
+	}
+
+	// Open. Nobody but this rank changes the epoch.
+	mine := 0
+	for {
+		p := int(uint32(claim.Add(1)) - 1)
+		if p >= pieces {
+			break
+		}
+		copyPiece(dst, src, p*piece, piece)
+		mine++
+	}
+	t.awaitHelper(i, done, uint32(pieces-mine), dst, src)
+	claim.Store(epoch<<32 | claimClosed)
+}
+
+// awaitHelper returns when the helper has finished the pieces it claimed.
+func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32, dst, src []byte) {
+	for spins := 0; done.Load() != claimed; spins++ {
+		switch {
+		case t.dead[i].Load():
+			// It writes no more: it does not exist.
+			copyPieces(dst, src)
+			return
+		case spins < 1000 && !t.yields:
+			pause.Spin(1)
+		case spins < 2000:
+			yield()
+		default: // it was stopped, or lost its core for long
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+}
+
+// help copies pieces of a pull that the rank at index p makes from here, and
+// says whether more may be left.
+func (t *Transport) help(p int) bool {
+	mem, block := t.seg.mem, t.seg.block(p)
+	claim, done := at64(mem, block+offClaim), at32(mem, block+offDone)
+	for range helpBurst {
+		c := claim.Load()
+		next := c & (1<<32 - 1)
+		source, piece, from, to, length := at64(mem, block+pullSource).Load(), at64(mem, block+pullSize).Load(),
+			at64(mem, block+pullFrom).Load(), at64(mem, block+pullTo).Load(), at64(mem, block+pullLength).Load()
+		size := uint64(t.seg.arena)
+		if next == claimClosed || source != uint64(t.self) || piece < pieceSmall || piece > size || length > size ||
+			from > size-length || to > size-length || next >= (length+piece-1)/piece {
+			// Nothing to claim, or written this moment: then another look is announced.
+			return false
+		}
+		if !claim.CompareAndSwap(c, c+1) {
+			continue // the puller or nobody else: look again
+		}
+		src, dst := t.seg.arenaAt(t.self)+int(from), t.seg.arenaAt(p)+int(to)
+		copyPiece(mem[dst:dst+int(length)], mem[src:src+int(length)], int(next*piece), int(piece))
+		done.Add(1)
+	}
+	return true
+}
+
+// copyPiece copies the piece at off.
+func copyPiece(dst, src []byte, off, piece int) {
+	end := min(off+piece, len(dst))
+	copy(dst[off:end], src[off:end])
+}
