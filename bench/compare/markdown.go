@@ -36,8 +36,8 @@ func writeMarkdown(path string, b *bencher, m *report.Machine) error {
 	}
 	intro.WriteString(reading)
 	fmt.Fprintf(&intro, `
-Best flags: Open MPI %s; over TCP %s; MPICH %s; over TCP %s.
-`, code(openMPIBestFlags), code(openMPITCPBestFlags), code(mpichBestEnv), code(mpichTCPBestEnv))
+Best flags: Open MPI %s; 16 ranks %s; over TCP %s; MPICH %s; over TCP %s.
+`, code(openMPIBestFlags), code(openMPICrowdFlags), code(openMPITCPBestFlags), code(mpichBestEnv), code(mpichTCPBestEnv))
 
 	f, err := os.Create(path)
 	if err != nil {

@@ -13,8 +13,9 @@
  *	bw         a ring of 64 such lines for up to 48 bytes; above, one copy per
  *	           message from mapped memory.
  *	tcplatency, tcpbw   nonblocking loopback sockets, polled.
- *	barrier    a counter in shared memory, polled; with more than two ranks,
- *	           which may not have a processor each, they yield in between.
+ *	barrier    two ranks: a flag each. More, which may not have a processor
+ *	           each: a counter; those that wait yield a few times, then sleep on
+ *	           a futex. (Only yielding and only sleeping both cost more.)
  *	allreduce  8 bytes, two ranks: both write a line and read the other's.
  *	cpu        a futex.
  */
@@ -89,13 +90,14 @@ static void barrier_once(void)
 	if (atomic_fetch_add(&sh->arrived, 1) + 1 == (uint32_t)size) {
 		atomic_store(&sh->arrived, 0);
 		atomic_fetch_add(&sh->generation, 1);
+		futex_wake(&sh->generation);
 		return;
 	}
-	while (atomic_load(&sh->generation) == gen)
-		if (size > 2)
+	for (int k = 0; atomic_load(&sh->generation) == gen; k++)
+		if (k < 4)
 			sched_yield();
 		else
-			relax();
+			futex_wait(&sh->generation, gen);
 }
 
 static void send_one(const struct command *c, int touch, uint64_t seed)
@@ -346,7 +348,7 @@ static double run(const struct command *c)
 		return barrier(c);
 	if (size != 2)
 		return -1;
-	barrier_once();
+	barrier_once(); /* ranks read their commands at different times */
 	if (!strcmp(c->test, "latency"))
 		return latency(c);
 	if (!strcmp(c->test, "bw"))
