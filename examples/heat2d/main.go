@@ -133,7 +133,7 @@ func run(ctx context.Context, world *weft.Comm, args []string) error {
 	first := world.Rank() == 0
 	if first {
 		fmt.Printf("heat2d: a plate of %d x %d cells in %d x %d blocks, %d ranks over %s\n",
-			height, width, s.grid.rows, s.grid.cols, world.Size(), transports(world))
+			height, width, s.grid.rows, s.grid.cols, world.Size(), world.World().Transport())
 	}
 	done, change, took, err := s.solve(ctx, set)
 	if err != nil {
