@@ -28,6 +28,8 @@
 package progress
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,9 +61,10 @@ type Config struct {
 	Transports []transport.Transport
 	// Route is the transport to each rank; nil for the rank itself.
 	Route []transport.Transport
-	// Limits returns the eager limit and the pull minimum for a peer.
-	Limits func(peer int) (eagerMax, pullMin int)
-	Policy Policy
+	// PullMin is the length from which a message in memory that its receiver
+	// can reach is pulled by it rather than sent eagerly.
+	PullMin int
+	Policy  Policy
 }
 
 // Who has the poller's role.
@@ -89,6 +92,7 @@ type Engine struct {
 	asleep  atomic.Bool // the poller sleeps in a transport
 	parked  atomic.Int32
 	parking []*Op // operations whose goroutines are parked, guarded by mu
+	pool    []*Op // for blocking calls, guarded by mu
 
 	io         ioState
 	sleepers   []chan struct{} // of the transports after the first
@@ -114,8 +118,8 @@ type Op struct {
 // Finished reports whether the operation is done, and its results are there.
 func (o *Op) Finished() bool { return o.finished.Load() }
 
-// Recycle prepares a finished operation for another use.
-func (o *Op) Recycle() {
+// recycle prepares a finished operation for another use.
+func (o *Op) recycle() {
 	o.Op.Reset()
 	o.finished.Store(false)
 	o.closed = nil
@@ -136,8 +140,7 @@ func New(cfg Config) *Engine {
 	}
 	for peer, t := range cfg.Route {
 		if t != nil {
-			eagerMax, pullMin := cfg.Limits(peer)
-			e.core.SetLimits(peer, min(eagerMax, t.MaxEager()), pullMin)
+			e.core.SetLimits(peer, t.MaxEager(), cfg.PullMin)
 		}
 	}
 	e.startSleepers()
@@ -153,7 +156,7 @@ func (e *Engine) Do(f func(*proto.Core)) {
 	e.mu.Unlock()
 }
 
-// Describe fills in how a send's buffer can be pulled, if it is long enough
+// describe fills in how a send's buffer can be pulled, if it is long enough
 // for that to matter.
 func (e *Engine) describe(op *Op) {
 	if t := e.route[op.Ctx.World(op.Peer)]; t != nil {
@@ -164,45 +167,6 @@ func (e *Engine) describe(op *Op) {
 // describeMin is the length from which a send asks whether its buffer can be
 // pulled: below it a copy through the transport is always cheaper.
 const describeMin = 4 << 10
-
-// Send starts a Send or an Ssend.
-func (e *Engine) Send(op *Op) {
-	e.mu.Lock()
-	if len(op.Buf) >= describeMin {
-		e.describe(op)
-	}
-	op.Owner = op
-	e.core.PostSend(&op.Op)
-	e.act()
-	e.mu.Unlock()
-}
-
-// Recv starts a Recv.
-func (e *Engine) Recv(op *Op) {
-	e.mu.Lock()
-	op.Owner = op
-	e.core.PostRecv(&op.Op)
-	e.act()
-	e.mu.Unlock()
-}
-
-// Probe starts a Probe or an Mprobe.
-func (e *Engine) Probe(op *Op) {
-	e.mu.Lock()
-	op.Owner = op
-	e.core.PostProbe(&op.Op)
-	e.act()
-	e.mu.Unlock()
-}
-
-// Mrecv receives the message that an Mprobe took.
-func (e *Engine) Mrecv(op *Op, m *proto.Message) {
-	e.mu.Lock()
-	op.Owner = op
-	e.core.PostMrecv(&op.Op, m)
-	e.act()
-	e.mu.Unlock()
-}
 
 // Cancel asks for an operation to be withdrawn. It reports whether it is done
 // now; else it is done later, one way or the other.
@@ -331,7 +295,7 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	case transport.ErrAgain:
 		return false
 	}
-	e.core.PeerDown(peer, err) // ends the operations that the core knows of
+	e.core.Lost(peer, err)
 	if a.Op != nil {
 		a.Op.Err = e.core.Gone(peer)
 		e.finish(a.Op)
@@ -401,13 +365,22 @@ func (e *Engine) Closed(op *Op) <-chan struct{} {
 	return op.closed
 }
 
-// PeerDown reports a rank's death that the launcher has seen.
-func (e *Engine) PeerDown(peer int, err error) {
+// PeerLost reports a rank's death that the launcher has seen.
+func (e *Engine) PeerLost(peer int, err error) {
 	e.mu.Lock()
-	e.core.PeerDown(peer, err)
+	e.lost(peer, err)
 	e.act()
 	e.mu.Unlock()
 	e.wake()
+}
+
+// lost gives a peer up, and has its transport do so too, after which that
+// reports PeerDown.
+func (e *Engine) lost(peer int, err error) {
+	e.core.Lost(peer, err)
+	if t, ok := e.route[peer].(interface{ MarkDown(peer int, err error) }); ok {
+		t.MarkDown(peer, err)
+	}
 }
 
 // sink is the engine as a transport sees it. Its methods run inside poll, with
@@ -419,14 +392,14 @@ var _ transport.Sink = sink{}
 func (s sink) Frame(peer int, h *wire.Header, payload []byte) {
 	s.touched[peer] = true
 	if err := s.core.Frame(peer, h, payload); err != nil {
-		s.core.PeerDown(peer, err)
+		s.lost(peer, err)
 	}
 }
 
 func (s sink) Dest(peer int, h *wire.Header, n int) []byte {
 	buf, err := s.core.Dest(peer, h, n)
 	if err != nil {
-		s.core.PeerDown(peer, err)
+		s.lost(peer, err)
 	}
 	return buf
 }
@@ -434,6 +407,50 @@ func (s sink) Dest(peer int, h *wire.Header, n int) []byte {
 func (s sink) Landed(peer int, h *wire.Header) { s.core.Landed(peer, h) }
 func (s sink) Sent(peer int, token uint32)     { s.core.Sent(peer, token) }
 func (s sink) PeerDown(peer int, err error)    { s.core.PeerDown(peer, err) }
+
+// PeerLeft reports that a rank has left the job in good order. It counts only
+// if nothing has come from that rank: otherwise its Goodbye is on the way.
+func (e *Engine) PeerLeft(peer int) {
+	e.mu.Lock()
+	if !e.touched[peer] {
+		e.core.PeerLeft(peer)
+		e.act()
+	}
+	e.mu.Unlock()
+	e.wake()
+}
+
+// Leave says goodbye to all ranks that this one has had to do with. It returns
+// how many operations are still in progress.
+func (e *Engine) Leave() (pending int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for peer, touched := range e.touched {
+		if touched {
+			e.core.Goodbye(peer)
+		}
+	}
+	pending = e.core.Pending()
+	e.act()
+	return pending
+}
+
+// Drain waits until the transports have taken everything.
+func (e *Engine) Drain(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		e.poll()
+		left := len(e.blocked)
+		e.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%d ranks did not take what was sent to them: %w", left, context.Cause(ctx))
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
 
 // Stats returns the core's counters.
 func (e *Engine) Stats() proto.Stats {

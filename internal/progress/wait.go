@@ -11,13 +11,19 @@ import (
 // Wait waits until op is done. When ctx ends first, op is withdrawn if it can
 // be, and Wait returns when op is done either way. The result is in op.Err.
 func (e *Engine) Wait(ctx context.Context, op *Op) {
-	canceled := false
+	if e.Await(ctx, op) {
+		return
+	}
+	e.Cancel(op)
+	// A matched transfer ends by itself.
+	e.Await(context.Background(), op)
+}
+
+// Await waits until op is done or ctx ends, and reports whether op is done.
+func (e *Engine) Await(ctx context.Context, op *Op) bool {
 	for !op.Finished() {
-		if !canceled && ctx.Err() != nil {
-			// A matched transfer ends by itself: from here on wait for that.
-			e.Cancel(op)
-			canceled, ctx = true, context.Background()
-			continue
+		if ctx.Err() != nil {
+			return false
 		}
 		if e.role.CompareAndSwap(roleFree, roleUser) || e.steal() {
 			e.drive(ctx, op)
@@ -27,6 +33,7 @@ func (e *Engine) Wait(ctx context.Context, op *Op) {
 		}
 		e.passOn()
 	}
+	return true
 }
 
 // passOn gives the poller's role to a parked goroutine, if nobody has it.

@@ -80,9 +80,67 @@ func (c *Core) cancelRequest(peer int32, h *wire.Header) {
 	})
 }
 
-// PeerDown reports that a peer is lost. Everything that needs it fails.
+// Lost reports that a peer is lost, as the launcher or a broken frame tells.
+// Everything that needs the peer fails, but for the transfers that its transport
+// is busy with: their buffers are free only at PeerDown.
+func (c *Core) Lost(peer int, err error) {
+	c.gone(int32(peer), &lostError{peer, err})
+}
+
+// PeerDown reports that a peer's transport is done with it: no frame comes or
+// goes, and no buffer is touched any more.
 func (c *Core) PeerDown(peer int, err error) {
-	c.gone(int32(peer), fmt.Errorf("rank %d: %w: %w", peer, ErrPeerLost, err))
+	c.Lost(peer, err)
+	for _, op := range c.ops.live() {
+		if op.world == int32(peer) {
+			c.finish(op, c.peers[peer].gone)
+		}
+	}
+}
+
+// lostError is the end of a peer.
+type lostError struct {
+	rank int // in the world
+	err  error
+}
+
+func (e *lostError) Error() string   { return fmt.Sprintf("rank %d failed: %v", e.rank, e.err) }
+func (e *lostError) Unwrap() []error { return []error{ErrPeerLost, e.err} }
+
+// LostRank returns the world rank whose loss is the cause of an error, or -1.
+func LostRank(err error) int {
+	if lost, ok := errors.AsType[*lostError](err); ok {
+		return lost.rank
+	}
+	return -1
+}
+
+// PeerLeft reports that a peer has left in good order.
+func (c *Core) PeerLeft(peer int) {
+	c.gone(int32(peer), fmt.Errorf("rank %d: %w", peer, ErrPeerLeft))
+}
+
+// Goodbye tells a peer that no message will come from here any more.
+func (c *Core) Goodbye(peer int) {
+	if c.peers[peer].gone == nil {
+		c.control(int32(peer), wire.Goodbye, 0)
+	}
+}
+
+// Pending returns the number of operations in progress.
+func (c *Core) Pending() int {
+	n := len(c.ops.live())
+	for i := range c.peers {
+		for op := c.peers[i].queue.head; op != nil; op = op.next {
+			n++
+		}
+	}
+	for i := range c.comms {
+		if m := c.comms[i].comm; m != nil {
+			n += m.P2P.queue.Receives() + len(m.P2P.probes) + m.Coll.queue.Receives()
+		}
+	}
+	return n
 }
 
 func isLeft(err error) bool { return errors.Is(err, ErrPeerLeft) }
@@ -101,7 +159,7 @@ func (c *Core) gone(peer int32, err error) {
 		c.finish(p.queue.pop(), err)
 	}
 	for _, op := range c.ops.live() {
-		if op.world == peer {
+		if op.world == peer && op.state == offered {
 			c.finish(op, err)
 		}
 	}

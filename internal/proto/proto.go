@@ -40,6 +40,8 @@
 //	pulling    receive is matched, Pull is in progress        the transport, until Pulled
 //	done       listed in Done                                 the caller
 //
+// When a peer is lost, what the transport owns stays with it until PeerDown.
+//
 // An eager send is done when the transport takes its frame: the action carries
 // the operation and the caller completes it.
 package proto

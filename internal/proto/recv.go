@@ -117,6 +117,20 @@ func (c *Core) probed(op *Op, m *Message) {
 	c.finish(op, nil)
 }
 
+// Peek returns the status of the message that a receive would match now.
+func (c *Core) Peek(x *Context, src, tag int32) (Status, bool) {
+	n := x.queue.Find(src, tag)
+	if n == nil {
+		return Status{}, false
+	}
+	return n.Owner.Status(), true
+}
+
+// Hopeless returns why no message from src can come any more, or nil.
+func (c *Core) Hopeless(x *Context, src int32) error {
+	return c.hopeless(&Op{Ctx: x, Peer: src})
+}
+
 // hopeless returns why no message can match a receive any more, or nil.
 func (c *Core) hopeless(op *Op) error {
 	m := op.Ctx.comm
@@ -170,7 +184,7 @@ func (c *Core) Frame(from int, h *wire.Header, payload []byte) error {
 	case wire.Revoke:
 		return c.revokeFrame(peer, h, payload)
 	case wire.Goodbye:
-		c.gone(peer, fmt.Errorf("rank %d: %w", peer, ErrPeerLeft))
+		c.PeerLeft(from)
 	default:
 		return violation(peer, h, "it cannot come alone")
 	}

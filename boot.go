@@ -1,0 +1,57 @@
+package weft
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/transport/shm"
+)
+
+// connect chooses the transports of a rank that weftrun started, and joins the
+// job. Nothing falls back silently: a transport that was asked for works or is
+// an error.
+func connect(ctx context.Context, cfg *config, client *control.Client) (*link, error) {
+	env := client.Env()
+	spareProcessor()
+	l := &link{rank: env.Rank, size: env.Size, policy: processPolicy(env.Oversubscribed)}
+	asked := env.Transport
+	if cfg.transport != "" {
+		asked = cfg.transport
+	}
+	oneHost := env.LocalSize() == env.Size
+	switch asked {
+	case "", "auto":
+		if oneHost {
+			return connectShm(ctx, l, client, "all ranks are on this host")
+		}
+		return nil, fmt.Errorf("%w: ranks are on several hosts", ErrTransport)
+	case "shm":
+		if !oneHost {
+			return nil, fmt.Errorf("%w: shm: %d of %d ranks are on other hosts; use --transport auto", ErrTransport, env.Size-env.LocalSize(), env.Size)
+		}
+		return connectShm(ctx, l, client, "as asked")
+	}
+	return nil, fmt.Errorf("%w: there is no transport %q; use auto, shm or tcp", ErrTransport, asked)
+}
+
+func connectShm(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
+	env := client.Env()
+	if env.Segment == nil {
+		return nil, fmt.Errorf("%w: shm: the launcher gave no segment of shared memory; start the job with weftrun of this version", ErrTransport)
+	}
+	t, err := shm.Open(env.Segment, shm.Config{Index: env.LocalRank, World: env.LocalRanks, Oversubscribed: env.Oversubscribed})
+	if err != nil {
+		return nil, fmt.Errorf("%w: shm: %w", ErrTransport, err)
+	}
+	if _, err := client.Join(ctx, nil); err != nil {
+		t.Close()
+		return nil, err
+	}
+	l.transports = []transport.Transport{t}
+	l.route = routeAll(l.size, l.rank, t)
+	l.arena = t.Arena()
+	l.via = "shm: " + why
+	return l, nil
+}

@@ -1,0 +1,284 @@
+package weft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/progress"
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// The collectives. All ranks of the communicator call the same ones in the
+// same order, with the same root, element type and count; a rank that does not
+// makes all get ErrMismatch. In place means to give the same slice as send and
+// recv; slices that overlap in part are ErrOverlap. Lengths may be zero. When a
+// collective fails on any rank, for whatever reason, the communicator is revoked:
+// every operation on it fails on every rank, and nobody waits for ever.
+
+// Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
+func Barrier(ctx context.Context, c *Comm) error {
+	return c.collect(ctx, "Barrier", opBarrier, 0, nil, 0, func(p *member) error { return collective.Barrier(p) })
+}
+
+// Bcast copies the root's buf to all ranks. (MPI 4.1, 6.4)
+func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
+	return c.bcast(ctx, elemOf[T](), bytesOf(buf), root)
+}
+
+// Reduce combines the ranks' send element by element into the root's recv. The
+// other ranks' recv is not used and may be nil. (MPI 4.1, 6.9.1)
+func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
+	return c.reduce(ctx, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, root)
+}
+
+// Allreduce combines the ranks' send element by element into every rank's
+// recv. All ranks get the same bits, and the same ones in every run with that
+// number of ranks. (MPI 4.1, 6.9.6)
+func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
+	return c.allreduce(ctx, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw)
+}
+
+// AllreduceValue is Allreduce of one value.
+func AllreduceValue[T any](ctx context.Context, c *Comm, v T, op Op[T]) (T, error) {
+	buf := []T{v}
+	err := Allreduce(ctx, c, buf, buf, op)
+	return buf[0], err
+}
+
+// Gather collects the ranks' send in the root's recv, in rank order; recv holds
+// Size() times as many elements. The other ranks' recv is not used and may be
+// nil. In place at the root: send is its own part of recv. (MPI 4.1, 6.5)
+func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	return c.gather(ctx, elemOf[T](), bytesOf(send), bytesOf(recv), root)
+}
+
+// Scatter hands out the root's send in rank order; send holds Size() times as
+// many elements as each recv. The other ranks' send is not used and may be nil.
+// In place at the root: recv is its own part of send. (MPI 4.1, 6.6)
+func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) error {
+	return c.scatter(ctx, elemOf[T](), bytesOf(send), bytesOf(recv), root)
+}
+
+// Allgather collects the ranks' send in every rank's recv, in rank order; recv
+// holds Size() times as many elements. In place: send is the rank's own part of
+// recv. (MPI 4.1, 6.7)
+func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
+	return c.allgather(ctx, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv))
+}
+
+func (c *Comm) bcast(ctx context.Context, el *elem, buf []byte, root int) error {
+	return c.collect(ctx, "Bcast", opBcast, root, el, len(buf), func(p *member) error { return collective.Bcast(p, buf, root) })
+}
+
+func (c *Comm) reduce(ctx context.Context, el *elem, send, recv []byte, op collective.Op, root int) error {
+	if root == c.rank {
+		if err := c.checkBuffers("Reduce", send, recv, len(send)); err != nil {
+			return err
+		}
+	}
+	if op.Left == nil {
+		return c.errorf("Reduce", errNoOp, "make the operator with Sum, OpFunc or another constructor")
+	}
+	return c.collect(ctx, "Reduce", opReduce, root, el, len(send), func(p *member) error { return collective.Reduce(p, send, recv, op, root) })
+}
+
+func (c *Comm) allreduce(ctx context.Context, call string, el *elem, send, recv []byte, op collective.Op) error {
+	if err := c.checkBuffers(call, send, recv, len(send)); err != nil {
+		return err
+	}
+	if op.Left == nil {
+		return c.errorf(call, errNoOp, "make the operator with Sum, OpFunc or another constructor")
+	}
+	return c.collect(ctx, call, opAllreduce, 0, el, len(send), func(p *member) error { return collective.Allreduce(p, send, recv, op) })
+}
+
+func (c *Comm) gather(ctx context.Context, el *elem, send, recv []byte, root int) error {
+	if root == c.rank {
+		if err := c.checkBlocks("Gather", send, recv); err != nil {
+			return err
+		}
+	}
+	return c.collect(ctx, "Gather", opGather, root, el, len(send), func(p *member) error { return collective.Gather(p, send, recv, root) })
+}
+
+func (c *Comm) scatter(ctx context.Context, el *elem, send, recv []byte, root int) error {
+	if root == c.rank {
+		if err := c.checkBlocks("Scatter", recv, send); err != nil {
+			return err
+		}
+	}
+	return c.collect(ctx, "Scatter", opScatter, root, el, len(recv), func(p *member) error { return collective.Scatter(p, send, recv, root) })
+}
+
+func (c *Comm) allgather(ctx context.Context, call string, el *elem, send, recv []byte) error {
+	if err := c.checkBlocks(call, send, recv); err != nil {
+		return err
+	}
+	return c.collect(ctx, call, opAllgather, 0, el, len(send), func(p *member) error { return collective.Allgather(p, send, recv) })
+}
+
+var errNoOp = errors.New("no operator")
+
+// checkBuffers checks a pair of buffers of which recv holds want bytes.
+func (c *Comm) checkBuffers(call string, send, recv []byte, want int) error {
+	if len(recv) != want {
+		e := c.errorf(call, ErrCount, "make recv as long as send")
+		e.Want, e.Got = int64(want), int64(len(recv))
+		return e
+	}
+	if _, partial := overlap(send, recv); partial {
+		return c.errorf(call, ErrOverlap, "give it the same slice twice for in place, or two separate ones")
+	}
+	return nil
+}
+
+// checkBlocks checks a rank's block and the whole of all blocks.
+func (c *Comm) checkBlocks(call string, block, whole []byte) error {
+	if len(whole) != len(block)*c.size {
+		e := c.errorf(call, ErrCount, "the longer buffer holds %d times the shorter one, a part for each rank", c.size)
+		e.Want, e.Got = int64(len(block)*c.size), int64(len(whole))
+		return e
+	}
+	own := whole[c.rank*len(block):][:len(block)]
+	if same, _ := overlap(block, own); same {
+		return nil
+	}
+	if same, partial := overlap(block, whole); partial || same && c.size > 1 {
+		return c.errorf(call, ErrOverlap, "in place means the rank's own part of the longer buffer")
+	}
+	return nil
+}
+
+// The operations in signatures. The numbers are part of the protocol.
+const (
+	opBarrier uint8 = 1 + iota
+	opBcast
+	opReduce
+	opAllreduce
+	opGather
+	opScatter
+	opAllgather
+	opClose
+)
+
+var opNames = [...]string{"?", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Close"}
+
+// member is one rank's collective.Peer. A communicator has one, for one
+// collective at a time.
+type member struct {
+	c       *Comm
+	busy    atomic.Bool
+	ctx     context.Context
+	seq     uint32
+	sig     wire.Signature
+	scratch [4][]byte
+}
+
+var _ collective.Peer = (*member)(nil)
+
+// collect runs one collective: it checks what can be checked here, announces
+// the signature, runs the algorithm, and revokes the communicator if it fails.
+func (c *Comm) collect(ctx context.Context, call string, op uint8, root int, el *elem, bytes int, run func(*member) error) error {
+	c.mustBeOpen()
+	m := &c.coll
+	sig := wire.Signature{Op: op, Root: int32(root)}
+	if el != nil {
+		if el.err != nil {
+			return c.errorf(call, el.err, "")
+		}
+		sig.Type, sig.Count = el.hash, uint64(bytes/el.size)
+	}
+	if root < 0 || root >= c.size {
+		return c.errorf(call, fmt.Errorf("%w: root %d", ErrRank, root), "ranks here go from 0 to %d", c.size-1)
+	}
+	if !m.busy.CompareAndSwap(false, true) {
+		return c.errorf(call, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
+	}
+	m.seq++
+	sig.Seq = m.seq
+	m.ctx, m.sig = ctx, sig
+	err := c.w.engine.BeginCollective(c.comm, sig)
+	if err == nil {
+		err = run(m)
+	}
+	c.w.engine.EndCollective(c.comm, err)
+	m.ctx = nil
+	m.busy.Store(false)
+	if err != nil {
+		return c.collectiveError(ctx, call, err)
+	}
+	return nil
+}
+
+func (c *Comm) collectiveError(ctx context.Context, call string, err error) error {
+	e := c.errorf(call, err, "")
+	var mismatch *proto.MismatchError
+	switch {
+	case errors.As(err, &mismatch):
+		e.Peer = int(mismatch.Rank)
+		e.Err = fmt.Errorf("%w: rank %d called %s, this rank %s", ErrMismatch, mismatch.Rank, signature(&mismatch.Theirs), signature(&mismatch.Mine))
+		e.Hint = "every rank must call the same collectives in the same order with the same arguments"
+	case errors.Is(err, proto.ErrCanceled):
+		e.Err = context.Cause(ctx)
+		e.Hint = "the communicator is revoked"
+	}
+	return e
+}
+
+func signature(s *wire.Signature) string {
+	name := fmt.Sprint("operation ", s.Op)
+	if int(s.Op) < len(opNames) {
+		name = opNames[s.Op]
+	}
+	if s.Type == 0 {
+		return fmt.Sprintf("%s (number %d)", name, s.Seq)
+	}
+	return fmt.Sprintf("%s of %d %s, root %d (number %d)", name, s.Count, typeName(s.Type), s.Root, s.Seq)
+}
+
+func (m *member) Rank() int { return m.c.rank }
+func (m *member) Size() int { return m.c.size }
+
+func (m *member) call(kind proto.Kind, buf []byte, peer int) progress.Call {
+	return progress.Call{Kind: kind, Ctx: m.c.comm.Coll, Peer: int32(peer), Tag: int32(m.seq & MaxTag), Buf: buf, Sig: &m.sig}
+}
+
+// Send implements collective.Peer.
+func (m *member) Send(buf []byte, dst int) error {
+	return m.c.w.engine.Call(m.ctx, m.call(proto.Send, buf, dst)).Err
+}
+
+// Recv implements collective.Peer.
+func (m *member) Recv(buf []byte, src int) error {
+	return received(buf, m.c.w.engine.Call(m.ctx, m.call(proto.Recv, buf, src)))
+}
+
+// Sendrecv implements collective.Peer.
+func (m *member) Sendrecv(send []byte, dst int, recv []byte, src int) error {
+	s, r := m.c.w.engine.Pair(m.ctx, m.call(proto.Send, send, dst), m.call(proto.Recv, recv, src))
+	if s.Err != nil && r.Err == nil {
+		return s.Err
+	}
+	return received(recv, r)
+}
+
+// received checks that a message filled its buffer. Signatures are equal, so a
+// shorter one is a fault of the algorithm.
+func received(buf []byte, r progress.Result) error {
+	if r.Err == nil && r.Status.Bytes != int64(len(buf)) {
+		return fmt.Errorf("collective: message of %d bytes from rank %d where %d were due", r.Status.Bytes, r.Status.Source, len(buf))
+	}
+	return r.Err
+}
+
+// Scratch implements collective.Peer.
+func (m *member) Scratch(slot, n int) []byte {
+	if cap(m.scratch[slot]) < n {
+		m.scratch[slot] = make([]byte, n)
+	}
+	return m.scratch[slot][:n]
+}

@@ -1,0 +1,58 @@
+// Package weft is message passing in the style of MPI. A program is started as
+// a number of processes, its ranks, by weftrun; each runs the same code, knows
+// its own rank, and exchanges messages with the others:
+//
+//	weft.Main(func(ctx context.Context, world *weft.Comm) error {
+//		sum, err := weft.AllreduceValue(ctx, world, float64(world.Rank()), weft.Sum[float64]())
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(world.Rank(), "of", world.Size(), "has", sum)
+//		return nil
+//	})
+//
+// # Vocabulary
+//
+// The names are MPI's. A [Comm], a communicator, is a group of ranks with a
+// message space of its own. A message has a source, a destination, a tag and a
+// slice of elements. Messages from one rank to another with tags that the same
+// receive accepts are received in the order they were sent. A collective is a
+// call that all ranks of a communicator make.
+//
+// # Buffers
+//
+// The length of a slice is the count. Elements are of any type without
+// pointers; a message is received into the element type it was sent with, by
+// the layout of its memory, or is ErrType. A blocking call owns its buffers until it
+// returns, a [Request] until it is done. Ordinary slices work everywhere. A
+// large message from memory of [Alloc] is copied once inside a host, straight
+// from the sender's memory to the receiver's.
+//
+// # Contexts
+//
+// Every call that may wait takes a context first. When it ends, an operation that
+// has not matched is withdrawn; one that has matched returns when nothing
+// touches its buffer any more. A collective that is withdrawn revokes its
+// communicator.
+//
+// # Errors
+//
+// Calls return an [*Error], which names the operation, the ranks, the sizes, the
+// line of the caller and what to change, around one of the Err values of this
+// package. They panic only for a nil or closed communicator. When a rank fails,
+// operations that need it fail with [ErrRankFailed], and in a program that uses
+// [Main] the job ends.
+//
+// # Goroutines
+//
+// Any number of goroutines may use a communicator at once; for collectives, one
+// at a time: a second one gets ErrConcurrent, and uses [Comm.Dup]. Messages move
+// also while no goroutine is in a call: an I/O goroutine matches and answers
+// them.
+//
+// # What it does not do
+//
+// Files (MPI-IO), derived datatypes, intercommunicators and dynamic processes
+// are left out. Nonblocking and vector collectives, one-sided windows and verbs
+// are not there yet.
+package weft

@@ -1,0 +1,90 @@
+package weft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Main runs fn as this process's rank of its job and ends the process. It
+// joins the job, runs fn with the communicator of all ranks, and leaves the job
+// when fn returns nil. When fn returns an error or panics on any rank, the whole
+// job ends, and weftrun shows the first cause.
+//
+// ctx ends when the job does: on SIGINT or SIGTERM, when another rank has
+// failed, and when the launcher is gone.
+//
+// The exit code is 0, 1 for an error, 2 for a panic, and 128 plus its number for
+// a signal that fn ended with.
+func Main(fn func(ctx context.Context, world *Comm) error, opts ...Option) {
+	os.Exit(run(fn, opts))
+}
+
+// Exit codes of Main.
+const (
+	exitError = 1
+	exitPanic = 2
+)
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ sig syscall.Signal }
+
+func (e signalError) Error() string { return "signal: " + e.sig.String() }
+
+func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		for s := range signals {
+			cancel(signalError{s.(syscall.Signal)})
+		}
+	}()
+	defer close(signals)
+	defer signal.Stop(signals)
+
+	cfg := newConfig(opts)
+	cfg.cancel = cancel
+	w, err := initialize(ctx, cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "weft:", err)
+		return exitError
+	}
+	err = protect(w.comm.rank, func() error { return fn(ctx, w.comm) })
+	if err == nil {
+		err = w.Close(ctx)
+		if err == nil {
+			return 0
+		}
+	}
+	return w.fail(ctx, err)
+}
+
+// fail ends the job because of this rank's error and returns the exit code.
+func (w *World) fail(ctx context.Context, err error) int {
+	code, lost := exitError, -1
+	var panicked *panicError
+	var byRank *Error
+	var bySignal signalError
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, &panicked):
+		code = exitPanic
+	case errors.As(cause, &bySignal) && errors.Is(err, cause):
+		code = 128 + int(bySignal.sig)
+	case errors.Is(err, ErrRankFailed) && errors.As(err, &byRank):
+		lost = byRank.lost
+	}
+	if w.client == nil {
+		fmt.Fprintln(os.Stderr, "weft:", err)
+		return code
+	}
+	if errAbort := w.client.Abort(code, err.Error(), lost); errAbort != nil {
+		fmt.Fprintf(os.Stderr, "weft: rank %d: %v\n", w.comm.rank, err)
+	}
+	return code
+}

@@ -1,0 +1,66 @@
+package weft
+
+import (
+	"github.com/weft-hpc/weft/collective"
+)
+
+// Integer, Float, Complex, Real and Number are the constraints of operators.
+type (
+	// Integer is every integer type.
+	Integer interface {
+		~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64
+	}
+	// Float is every floating-point type.
+	Float interface{ ~float32 | ~float64 }
+	// Complex is every complex type.
+	Complex interface{ ~complex64 | ~complex128 }
+	// Real has an order.
+	Real interface{ Integer | Float }
+	// Number has sums and products.
+	Number interface{ Real | Complex }
+)
+
+// Op is a reduction operator on elements of type T. Make one with Sum, Prod,
+// Min, Max, BitAnd, BitOr, BitXor or OpFunc; a wrong pair of operator and type
+// does not compile.
+type Op[T any] struct {
+	name string
+	raw  collective.Op
+}
+
+// Name returns the operator's name.
+func (o Op[T]) Name() string { return o.name }
+
+// OpFunc makes an operator of f, which must be associative. Unless it is
+// commutative, it is applied in rank order: f(f(a0, a1), a2) and so on, up to
+// association. f runs on the goroutine that called the collective, and must
+// not call weft.
+func OpFunc[T any](name string, commutative bool, f func(a, b T) T) Op[T] {
+	if f == nil {
+		panic("weft: OpFunc " + name + " without a function")
+	}
+	left := func(inout, in []T) {
+		for i := range inout {
+			inout[i] = f(inout[i], in[i])
+		}
+	}
+	right := func(inout, in []T) {
+		for i := range inout {
+			inout[i] = f(in[i], inout[i])
+		}
+	}
+	op := rawOp(commutative, left)
+	op.Right = bytesKernel(right)
+	return Op[T]{name, op}
+}
+
+// rawOp makes the byte form of a kernel that combines inout = inout op in and
+// for which the order of the two does not matter.
+func rawOp[T any](commutative bool, left func(inout, in []T)) collective.Op {
+	k := bytesKernel(left)
+	return collective.Op{Size: elemOf[T]().size, Commutative: commutative, Left: k, Right: k}
+}
+
+func bytesKernel[T any](f func(inout, in []T)) func(inout, in []byte) {
+	return func(inout, in []byte) { f(sliceOf[T](inout), sliceOf[T](in)) }
+}

@@ -1,0 +1,158 @@
+package weft
+
+// Sum adds. Complex numbers and integers have it too; integers wrap.
+func Sum[T Number]() Op[T] { return builtin(&sums, "sum", sum[T]) }
+
+// Prod multiplies.
+func Prod[T Number]() Op[T] { return builtin(&prods, "prod", prod[T]) }
+
+// Min is the smaller one. A NaN on any rank gives NaN, and -0 is less than +0.
+func Min[T Real]() Op[T] { return builtin(&mins, "min", minimum[T]) }
+
+// Max is the larger one. A NaN on any rank gives NaN, and -0 is less than +0.
+func Max[T Real]() Op[T] { return builtin(&maxs, "max", maximum[T]) }
+
+// BitAnd is the bitwise and.
+func BitAnd[T Integer]() Op[T] { return builtin(&ands, "bitand", bitAnd[T]) }
+
+// BitOr is the bitwise or.
+func BitOr[T Integer]() Op[T] { return builtin(&ors, "bitor", bitOr[T]) }
+
+// BitXor is the bitwise exclusive or.
+func BitXor[T Integer]() Op[T] { return builtin(&xors, "bitxor", bitXor[T]) }
+
+func sum[T Number](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] += in[i]
+	}
+}
+
+func prod[T Number](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] *= in[i]
+	}
+}
+
+func minimum[T Real](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] = min(inout[i], in[i])
+	}
+}
+
+func maximum[T Real](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] = max(inout[i], in[i])
+	}
+}
+
+func bitAnd[T Integer](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] &= in[i]
+	}
+}
+
+func bitOr[T Integer](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] |= in[i]
+	}
+}
+
+func bitXor[T Integer](inout, in []T) {
+	in = in[:len(inout)]
+	for i := range inout {
+		inout[i] ^= in[i]
+	}
+}
+
+// opSet holds an operator for each predeclared type, so that Sum[float64]() and
+// the like allocate nothing.
+type opSet struct {
+	i   Op[int]
+	i8  Op[int8]
+	i16 Op[int16]
+	i32 Op[int32]
+	i64 Op[int64]
+	u   Op[uint]
+	u8  Op[uint8]
+	u16 Op[uint16]
+	u32 Op[uint32]
+	u64 Op[uint64]
+	f32 Op[float32]
+	f64 Op[float64]
+	c64 Op[complex64]
+	c28 Op[complex128]
+}
+
+var (
+	sums  = numberOps("sum", sum[float32], sum[float64], sum[complex64], sum[complex128], integerOps("sum", sum, sum, sum, sum, sum, sum, sum, sum, sum, sum))
+	prods = numberOps("prod", prod[float32], prod[float64], prod[complex64], prod[complex128], integerOps("prod", prod, prod, prod, prod, prod, prod, prod, prod, prod, prod))
+	mins  = numberOps("min", minimum[float32], minimum[float64], nil, nil, integerOps("min", minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum))
+	maxs  = numberOps("max", maximum[float32], maximum[float64], nil, nil, integerOps("max", maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum))
+	ands  = integerOps("bitand", bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd)
+	ors   = integerOps("bitor", bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr)
+	xors  = integerOps("bitxor", bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor)
+)
+
+func integerOps(name string, i func(a, b []int), i8 func(a, b []int8), i16 func(a, b []int16), i32 func(a, b []int32), i64 func(a, b []int64),
+	u func(a, b []uint), u8 func(a, b []uint8), u16 func(a, b []uint16), u32 func(a, b []uint32), u64 func(a, b []uint64)) opSet {
+	return opSet{i: newOp(name, i), i8: newOp(name, i8), i16: newOp(name, i16), i32: newOp(name, i32), i64: newOp(name, i64),
+		u: newOp(name, u), u8: newOp(name, u8), u16: newOp(name, u16), u32: newOp(name, u32), u64: newOp(name, u64)}
+}
+
+func numberOps(name string, f32 func(a, b []float32), f64 func(a, b []float64), c64 func(a, b []complex64), c28 func(a, b []complex128), s opSet) opSet {
+	s.f32, s.f64 = newOp(name, f32), newOp(name, f64)
+	if c64 != nil {
+		s.c64, s.c28 = newOp(name, c64), newOp(name, c28)
+	}
+	return s
+}
+
+func newOp[T any](name string, kernel func(inout, in []T)) Op[T] {
+	return Op[T]{name, rawOp(true, kernel)}
+}
+
+// builtin returns the operator for T from a set, or makes one for a type that
+// is not predeclared.
+func builtin[T any](s *opSet, name string, kernel func(inout, in []T)) Op[T] {
+	var p any
+	switch any((*T)(nil)).(type) {
+	case *int:
+		p = &s.i
+	case *int8:
+		p = &s.i8
+	case *int16:
+		p = &s.i16
+	case *int32:
+		p = &s.i32
+	case *int64:
+		p = &s.i64
+	case *uint:
+		p = &s.u
+	case *uint8:
+		p = &s.u8
+	case *uint16:
+		p = &s.u16
+	case *uint32:
+		p = &s.u32
+	case *uint64:
+		p = &s.u64
+	case *float32:
+		p = &s.f32
+	case *float64:
+		p = &s.f64
+	case *complex64:
+		p = &s.c64
+	case *complex128:
+		p = &s.c28
+	}
+	if op, ok := p.(*Op[T]); ok {
+		return *op
+	}
+	return newOp(name, kernel)
+}

@@ -1,0 +1,167 @@
+package weft
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weft-hpc/weft/internal/progress"
+	"github.com/weft-hpc/weft/internal/proto"
+)
+
+// Scope is to requests what an errgroup is to goroutines: Isend and Irecv add
+// requests to it, and Wait completes them all. A function that defers Wait
+// cannot leave a request behind. A Scope is used by one goroutine.
+type Scope struct {
+	ctx  context.Context
+	all  []*Request
+	slab []Request // requests are made in slabs: one allocation for many
+}
+
+// Scope returns an empty scope. When ctx ends, requests that have not matched
+// are withdrawn by Wait.
+func (c *Comm) Scope(ctx context.Context) *Scope {
+	c.mustBeOpen()
+	return &Scope{ctx: ctx}
+}
+
+const slabSize = 32
+
+func (s *Scope) add(c *Comm, call string, el *elem, peer, tag int) *Request {
+	if len(s.slab) == 0 {
+		s.slab = make([]Request, slabSize)
+	}
+	r := &s.slab[0]
+	s.slab = s.slab[1:]
+	r.c, r.ctx, r.call, r.el, r.peer, r.tag = c, s.ctx, call, el, peer, tag
+	s.all = append(s.all, r)
+	return r
+}
+
+// Wait waits until all requests of the scope are done and returns the first
+// error in the order in which they were made. The scope is empty afterwards and
+// may be used again.
+func (s *Scope) Wait() error {
+	var first error
+	for i, r := range s.all {
+		if r.failed == nil {
+			r.c.w.engine.Wait(s.ctx, &r.op)
+		}
+		if first == nil {
+			_, first = r.result()
+		}
+		s.all[i] = nil
+	}
+	s.all = s.all[:0]
+	return first
+}
+
+// Request is an operation in progress. It owns its buffer until it is done.
+// Its methods may be called by any goroutine.
+type Request struct {
+	op     progress.Op
+	c      *Comm
+	ctx    context.Context
+	call   string
+	el     *elem
+	peer   int
+	tag    int
+	failed error // it was never started
+	st     Status
+}
+
+// Isend starts a Send and returns at once. buf must not be changed until the
+// request is done. (MPI 4.1, 3.7.2)
+func Isend[T any](s *Scope, c *Comm, buf []T, dst, tag int) *Request {
+	return c.istart(s, "Isend", proto.Send, elemOf[T](), bytesOf(buf), dst, tag)
+}
+
+// Issend starts an Ssend.
+func Issend[T any](s *Scope, c *Comm, buf []T, dst, tag int) *Request {
+	return c.istart(s, "Issend", proto.Ssend, elemOf[T](), bytesOf(buf), dst, tag)
+}
+
+// Irecv starts a Recv and returns at once. buf must not be touched until the
+// request is done.
+func Irecv[T any](s *Scope, c *Comm, buf []T, src, tag int) *Request {
+	return c.istart(s, "Irecv", proto.Recv, elemOf[T](), bytesOf(buf), src, tag)
+}
+
+func (c *Comm) istart(s *Scope, call string, kind proto.Kind, el *elem, buf []byte, peer, tag int) *Request {
+	c.mustBeOpen()
+	r := s.add(c, call, el, peer, tag)
+	if peer == NoRank {
+		r.failed, r.st = errNoRank, noStatus
+		return r
+	}
+	if kind == proto.Recv {
+		r.failed = c.checkSrc(call, el, peer, tag)
+	} else {
+		r.failed = c.checkDst(call, el, peer, tag)
+	}
+	if r.failed == nil {
+		c.w.engine.Start(&r.op, &progress.Call{Kind: kind, Ctx: c.comm.P2P, Peer: int32(peer), Tag: int32(tag), Type: el.hash, Buf: buf})
+	}
+	return r
+}
+
+// Wait waits until the request is done and returns its result. When ctx ends
+// first, Wait returns its error, and the request goes on; see Cancel.
+func (r *Request) Wait(ctx context.Context) (Status, error) {
+	if r.failed == nil && !r.c.w.engine.Await(ctx, &r.op) {
+		return Status{}, context.Cause(ctx)
+	}
+	return r.result()
+}
+
+// Test makes progress and reports whether the request is done, and if so its
+// result.
+func (r *Request) Test() (st Status, done bool, err error) {
+	if r.failed == nil && !r.op.Finished() {
+		r.c.w.engine.Poll()
+		if !r.op.Finished() {
+			return Status{}, false, nil
+		}
+	}
+	st, err = r.result()
+	return st, true, err
+}
+
+// Done returns a channel that is closed when the request is done, for select.
+func (r *Request) Done() <-chan struct{} {
+	if r.failed != nil {
+		return closedChan()
+	}
+	return r.c.w.engine.Closed(&r.op)
+}
+
+var closedChan = sync.OnceValue(func() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+})
+
+// Cancel asks for the request to be withdrawn, which is possible until it has
+// matched. It returns true if the request is done now; otherwise it is done
+// later, withdrawn or not, and Wait tells. A withdrawn request's error is
+// context.Canceled.
+func (r *Request) Cancel() bool {
+	return r.failed != nil || r.c.w.engine.Cancel(&r.op)
+}
+
+// result returns the result of a request that is done.
+func (r *Request) result() (Status, error) {
+	if r.failed != nil {
+		if r.failed == errNoRank {
+			return r.st, nil
+		}
+		return Status{}, r.failed
+	}
+	st := r.c.statusOf(r.op.Status, r.el, len(r.op.Buf), r.op.Err)
+	if r.op.Err != nil {
+		return st, r.c.failure(r.ctx, r.call, r.el, r.peer, r.tag, len(r.op.Buf), r.op.Status, r.op.Err)
+	}
+	return st, nil
+}
+
+// errNoRank marks a request that had nothing to do.
+var errNoRank = &Error{Op: "NoRank"}

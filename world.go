@@ -1,0 +1,196 @@
+package weft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/arena"
+	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/progress"
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/transport/sim"
+)
+
+// World is this process's part of a job.
+type World struct {
+	engine    *progress.Engine
+	comm      *Comm
+	arena     *arena.Arena
+	codec     Codec
+	valueElem *elem
+	node      int
+	via       string
+	opening   sync.Mutex // held while a communicator is opened
+
+	client *control.Client // nil without a launcher
+	leave  func(ctx context.Context) error
+	grace  time.Duration
+	cancel context.CancelCauseFunc // ends the context of Main
+}
+
+// link is how a world reaches its ranks.
+type link struct {
+	rank, size int
+	transports []transport.Transport
+	route      []transport.Transport
+	arena      *arena.Arena
+	policy     progress.Policy
+	via        string // in words, for World.Transport
+}
+
+func newWorld(cfg *config, l *link) *World {
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, grace: cfg.leave, cancel: cfg.cancel}
+	w.engine = progress.New(progress.Config{
+		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
+		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin,
+	})
+	members := make([]int32, l.size)
+	for i := range members {
+		members[i] = int32(i)
+	}
+	w.engine.Do(func(core *proto.Core) {
+		w.comm = w.newComm("world", core.Open(proto.ContextID(0, 0), members, l.rank))
+	})
+	return w
+}
+
+// pullMin is the length from which messages in arena memory are announced and
+// pulled by their receiver. Shorter ones are cheaper by two copies.
+const pullMin = 4 << 10
+
+// Comm returns the communicator of all ranks.
+func (w *World) Comm() *Comm { return w.comm }
+
+// Transport tells in a few words how messages travel, and why so.
+func (w *World) Transport() string { return w.via }
+
+// Stats are counters of a world since its start.
+type Stats struct {
+	Eager, Rendezvous  uint64 // messages sent
+	Pulled, Streamed   uint64 // large messages received by one copy; by streaming
+	Unexpected         uint64 // messages that came before their receive
+	UnexpectedBytesMax int64  // most bytes of such messages held at once
+	CreditStalls       uint64 // sends that had to wait for the receiver
+}
+
+// Stats returns the counters.
+func (w *World) Stats() Stats {
+	s := w.engine.Stats()
+	return Stats{Eager: s.Eager, Rendezvous: s.Rendezvous, Pulled: s.Pulled, Streamed: s.Streamed,
+		Unexpected: s.Unexpected, UnexpectedBytesMax: s.UnexpectedBytesMax, CreditStalls: s.CreditStalls}
+}
+
+// Init makes this process part of its job: the ranks that weftrun started, or
+// a world of one rank when there is no launcher. In a batch system's job
+// without weftrun it is ErrNotLaunched. It is called once; the World must be
+// closed. Most programs use Main instead.
+func Init(ctx context.Context, opts ...Option) (*World, error) {
+	w, err := initialize(ctx, newConfig(opts))
+	if err != nil {
+		return nil, &Error{Op: "Init", Peer: -1, Tag: -1, Want: -1, Got: -1, Err: err}
+	}
+	return w, nil
+}
+
+func initialize(ctx context.Context, cfg *config) (*World, error) {
+	client, err := control.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		if job := batchJob(os.Getenv); job != "" {
+			return nil, fmt.Errorf("%w: %s; start the program with weftrun", ErrNotLaunched, job)
+		}
+		return newSingle(cfg), nil
+	}
+	l, err := connect(ctx, cfg, client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	w := newWorld(cfg, l)
+	w.client = client
+	w.leave = func(context.Context) error { return client.Finish() }
+	client.Watch(w.event)
+	return w, nil
+}
+
+// newSingle returns a world of one rank.
+func newSingle(cfg *config) *World {
+	t := sim.New(1, sim.Config{}).Transport(0)
+	return newWorld(cfg, &link{size: 1, transports: []transport.Transport{t}, route: make([]transport.Transport, 1),
+		policy: processPolicy(false), via: "none: one rank"})
+}
+
+// batchJob names the batch system's job that the process runs in, or "".
+func batchJob(getenv func(string) string) string {
+	for _, b := range []struct{ variable, system string }{
+		{"PBS_JOBID", "PBS"}, {"SLURM_JOB_ID", "Slurm"}, {"LSB_JOBID", "LSF"},
+	} {
+		if id := getenv(b.variable); id != "" {
+			return fmt.Sprintf("%s job %s", b.system, id)
+		}
+	}
+	if id := getenv("JOB_ID"); id != "" && getenv("SGE_TASK_ID") != "" {
+		return "Grid Engine job " + id
+	}
+	return ""
+}
+
+// event acts on what the launcher reports.
+func (w *World) event(e control.Event) {
+	switch e.Kind {
+	case control.RankDied:
+		w.engine.PeerLost(e.Rank, e)
+	default:
+		if w.cancel != nil {
+			w.cancel(e)
+		}
+	}
+}
+
+// processPolicy is how a rank that is a process waits.
+func processPolicy(oversubscribed bool) progress.Policy {
+	if oversubscribed {
+		return progress.Policy{Polls: 50, Yields: 30, Yield: yieldCore}
+	}
+	return progress.Policy{Polls: 64, Spin: 200 * time.Microsecond, Yields: 3, Yield: yieldCore}
+}
+
+// goroutinePolicy is how a rank that is a goroutine waits: others share its
+// processor, so it gives it away at once.
+func goroutinePolicy() progress.Policy {
+	return progress.Policy{Polls: 1, Yields: 4, Yield: runtime.Gosched}
+}
+
+// spareProcessor gives the I/O goroutine a processor of the Go scheduler beside
+// those of the computation; without one it waits up to 10 ms for its turn.
+func spareProcessor() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
+}
+
+// Close ends this process's part of the job: the others learn that it sends
+// nothing more, and it returns when all of them have come to the same point, or
+// ctx has ended. Operations still in progress are ErrPending.
+func (w *World) Close(ctx context.Context) error {
+	pending := w.engine.Leave()
+	ctx, stop := context.WithTimeout(ctx, w.grace)
+	defer stop()
+	errs := []error{w.engine.Drain(ctx)}
+	if pending > 0 {
+		errs = append(errs, &Error{Op: "Close", Peer: -1, Tag: -1, Want: -1, Got: -1, Rank: w.comm.rank, Err: ErrPending,
+			Hint: fmt.Sprintf("%d operations were not waited for; use Scope.Wait before returning", pending)})
+	}
+	if w.leave != nil {
+		errs = append(errs, w.leave(ctx))
+	}
+	errs = append(errs, w.engine.Close())
+	return errors.Join(errs...)
+}
