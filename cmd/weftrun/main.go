@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"github.com/weft-hpc/weft/internal/job"
+	"github.com/weft-hpc/weft/internal/transport/shm"
 )
 
 func main() {
@@ -29,6 +30,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return print(stdout, stderr, help())
 	case o.version:
 		return print(stdout, stderr, "weftrun "+version()+"\n")
+	}
+	if o.spec.Transport != "tcp" {
+		o.spec.Segment = shm.Create
 	}
 	plan, err := job.NewPlan(&o.spec)
 	if err != nil {

@@ -38,10 +38,21 @@ func parse(args []string) (*options, error) {
 		}
 		o.spec.Programs = append(o.spec.Programs, p)
 		if end == len(rest) {
-			return o, nil
+			return o, o.check()
 		}
 		args = rest[end+1:]
 	}
+}
+
+// check refuses options that contradict each other.
+func (o *options) check() error {
+	switch {
+	case o.spec.Tag && o.spec.Output != "":
+		return errors.New("--tag-output and --output exclude each other: the files' names tell the ranks already")
+	case o.spec.Arena > 0 && o.spec.Transport == "tcp":
+		return errors.New("--arena and --transport tcp exclude each other: the arena is shared memory")
+	}
+	return nil
 }
 
 func errNoProgram(first bool, n int) error {

@@ -50,9 +50,9 @@ func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
 		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Oversubscribed: plan.Oversubscribed,
 		Secret: control.NewSecret()},
 		func(r control.Report) { notes.put(note{report: &r}) })
-	if plan.Spec.Transport != "tcp" {
+	if plan.Spec.Segment != nil {
 		var err error
-		if h.segment, err = createSegment(plan.Job, n, plan.Spec.Arena); err != nil {
+		if h.segment, err = plan.Spec.Segment(plan.Job, n, plan.Arena); err != nil {
 			return nil, failf(ExitSetup, "shared memory for %s: %w; --transport tcp does without", count(n, "rank"), err)
 		}
 	}

@@ -35,6 +35,7 @@ package job
 
 import (
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -76,12 +77,16 @@ type Spec struct {
 	Bind      Bind
 	Transport string // auto, shm, tcp
 	Interface string
-	Arena     int64         // bytes of shared memory for each host's ranks; 0: the default of package shm
+	Arena     int64         // bytes of shared memory for each rank; 0: half of the host's memory, divided by its ranks
 	Tag       bool          // put [rank] before every line
 	Output    string        // directory for the ranks' output, "" for our own
 	Timeout   time.Duration // 0: none
 	Grace     time.Duration // from a failure to SIGTERM
 	Verbose   bool
+
+	// Segment makes the shared memory of a host: a file for n ranks with an arena
+	// of that many bytes each. Nil: the ranks have none.
+	Segment func(name string, n int, arena int64) (*os.File, error)
 }
 
 // Program is one program of a job and the ranks that run it.

@@ -25,6 +25,7 @@ type Plan struct {
 	Ranks          []Rank
 	Binding        string // what was decided, and why
 	Oversubscribed bool
+	Arena          int64 // bytes for each rank; 0: no shared memory
 }
 
 // Rank is one rank of a plan.
@@ -69,7 +70,22 @@ func NewPlan(spec *Spec) (*Plan, error) {
 			p.Ranks = append(p.Ranks, Rank{Program: prog, Path: path, Dir: dir, env: env})
 		}
 	}
+	if p.Arena, err = arena(topo.System, spec, n); err != nil {
+		return nil, err
+	}
 	return p, p.bind(topo.System)
+}
+
+// arena returns the bytes of shared memory for each rank.
+func arena(machine topo.Root, spec *Spec, n int) (int64, error) {
+	if spec.Segment == nil || spec.Arena > 0 {
+		return spec.Arena, nil
+	}
+	total, _, err := machine.Memory()
+	if err != nil {
+		return 0, failf(ExitSetup, "how much memory is there? %w; --arena SIZE does without knowing", err)
+	}
+	return total / 2 / int64(n), nil
 }
 
 // bind decides on binding.
@@ -125,6 +141,9 @@ func (p *Plan) Print(w io.Writer) error {
 	fmt.Fprintf(&b, "processors %s (%d)\n", topo.FormatCPUs(p.Allowed), len(p.Allowed))
 	fmt.Fprintf(&b, "binding    %s\n", p.Binding)
 	fmt.Fprintf(&b, "transport  %s\n", p.Spec.Transport)
+	if p.Arena > 0 {
+		fmt.Fprintf(&b, "arena      %d MiB for each rank, taken as it is used\n", p.Arena>>20)
+	}
 	if p.Spec.Interface != "" {
 		fmt.Fprintf(&b, "interface  %s\n", p.Spec.Interface)
 	}
