@@ -1,6 +1,8 @@
 package proto
 
 import (
+	"fmt"
+
 	"github.com/weft-hpc/weft/internal/match"
 	"github.com/weft-hpc/weft/internal/wire"
 )
@@ -44,9 +46,26 @@ type Context struct {
 }
 
 type commSlot struct {
-	comm *Comm
-	used bool
-	gen  uint16 // of the comm, or of the last one
+	comm   *Comm
+	used   bool
+	gen    uint16  // of the comm, or of the last one
+	notice *notice // for a comm that is opened later
+}
+
+// notice is a Revoke frame that came before its communicator was opened here.
+type notice struct {
+	id   uint32
+	peer int32
+	err  *RevokedError
+}
+
+// slot returns the slot of a context id.
+func (c *Core) slot(id uint32) *commSlot {
+	index, _ := splitID(id)
+	for len(c.comms) <= index {
+		c.comms = append(c.comms, commSlot{})
+	}
+	return &c.comms[index]
 }
 
 // Rank returns this process's rank in the communicator.
@@ -66,16 +85,28 @@ func (m *Comm) Err() error { return m.revoked }
 // Messages that arrived before are matched now.
 func (c *Core) Open(id uint32, members []int32, rank int) *Comm {
 	index, gen := splitID(id)
-	for len(c.comms) <= index {
-		c.comms = append(c.comms, commSlot{})
+	s := c.slot(id)
+	if s.comm != nil {
+		panic(fmt.Sprintf("proto: communicator index %d opened twice", index))
 	}
+	c.newest += uint64(gen - uint16(c.newest)) // it was chosen newer than any here
 	m := &Comm{members: members}
 	open := func(id uint32) *Context {
 		return &Context{id: id, rank: int32(rank), comm: m, queue: match.New[*Op, *Message](len(members))}
 	}
 	m.P2P, m.Coll = open(id), open(id|collective)
-	c.comms[index] = commSlot{comm: m, used: true, gen: gen}
+	early := s.notice
+	*s = commSlot{comm: m, used: true, gen: gen}
+	if early != nil && early.id == id && m.P2P.speaks(early.err.By, early.peer) {
+		c.revoke(m, early.err)
+	}
+	c.matchEarly(index)
+	return m
+}
 
+// matchEarly matches the messages that arrived before their communicator was
+// opened here, and drops those for earlier ones of its index.
+func (c *Core) matchEarly(index int) {
 	early := c.early
 	c.early = nil
 	for _, e := range early {
@@ -85,12 +116,12 @@ func (c *Core) Open(id uint32, members []int32, rank int) *Comm {
 		}
 		ctx := c.context(e.ctx)
 		if ctx == nil || !ctx.speaks(e.node.Src, e.peer) {
+			c.Stats.Stale++
 			c.drop(e)
 			continue
 		}
 		c.arrived(ctx, e)
 	}
-	return m
 }
 
 // Close closes a communicator. Unexpected messages are dropped. Nothing may be
@@ -115,8 +146,9 @@ func (c *Core) Close(m *Comm) (pending int) {
 }
 
 // FreeIndexes sets the bits of the communicator indexes that are not in use
-// here, and returns the newest generation any of them has had.
-func (c *Core) FreeIndexes(mask []uint64) (newest uint16) {
+// here, and returns the newest generation any of them has had, not cut to 16
+// bits: ranks may be on either side of a wrap.
+func (c *Core) FreeIndexes(mask []uint64) (newest uint64) {
 	for i := range mask {
 		mask[i] = ^uint64(0)
 	}
@@ -124,9 +156,8 @@ func (c *Core) FreeIndexes(mask []uint64) (newest uint16) {
 		if c.comms[i].comm != nil {
 			mask[i/64] &^= 1 << (i % 64)
 		}
-		newest = max(newest, c.comms[i].gen)
 	}
-	return newest
+	return c.newest
 }
 
 // context returns the open context with an id, or nil.
@@ -142,10 +173,14 @@ func (c *Core) context(id uint32) *Context {
 }
 
 // closed tells whether the id belongs to a communicator that was open here.
+// Generations wrap, and are far apart on a rank that was long without a
+// communicator of that index; so only those a little older count as old.
 func (c *Core) closed(id uint32) bool {
 	index, gen := splitID(id)
-	return index < len(c.comms) && c.comms[index].used && int16(gen-c.comms[index].gen) <= 0
+	return index < len(c.comms) && c.comms[index].used && c.comms[index].gen-gen < staleSpan
 }
+
+const staleSpan = 1 << 12
 
 // speaks tells whether a process is the member of that rank.
 func (x *Context) speaks(rank, world int32) bool {

@@ -28,10 +28,19 @@ func (c *Core) Cancel(op *Op) bool {
 		if op.world == c.rank {
 			return c.cancelSelf(op)
 		}
-		h := c.control(op.world, wire.Cancel, wire.HasID)
-		h.ID, h.Ctx, h.Src, h.Tag = op.id, op.Ctx.id, op.Ctx.rank, op.Tag
+		c.askBack(op)
 	}
 	return false
+}
+
+// askBack asks a peer to forget a message that was offered.
+func (c *Core) askBack(op *Op) {
+	if op.asked {
+		return
+	}
+	op.asked = true
+	h := c.control(op.world, wire.Cancel, wire.HasID)
+	h.ID, h.Ctx, h.Src, h.Tag = op.id, op.Ctx.id, op.Ctx.rank, op.Tag
 }
 
 // unpost takes a posted receive or probe back.
@@ -60,24 +69,31 @@ func (c *Core) cancelSelf(op *Op) bool {
 
 // cancelRequest is a Cancel frame. If the message is matched already, the
 // answer is the FIN or CTS that comes of that.
-func (c *Core) cancelRequest(peer int32, h *wire.Header) {
+func (c *Core) cancelRequest(peer int32, h *wire.Header) error {
+	if h.ID == 0 {
+		return violation(peer, h, "it names no message")
+	}
 	for i, m := range c.early {
 		if m.peer == peer && m.sid == h.ID {
 			c.early = slices.Delete(c.early, i, i+1)
 			c.drop(m)
-			return
+			return nil
 		}
 	}
 	x := c.context(h.Ctx)
-	if x == nil || !x.speaks(h.Src, peer) {
-		return
+	if x == nil {
+		return nil // closed, which dropped the message
+	}
+	if !x.speaks(h.Src, peer) {
+		return violation(peer, h, fmt.Sprintf("it is not rank %d of the communicator", h.Src))
 	}
 	x.queue.EachMessage(func(n *match.Node[*Message]) {
-		if m := n.Owner; m.peer == peer && m.sid == h.ID && m.sid != 0 {
+		if m := n.Owner; m.peer == peer && m.sid == h.ID {
 			x.queue.RemoveMessage(n)
 			c.drop(m)
 		}
 	})
+	return nil
 }
 
 // Lost reports that a peer is lost, as the launcher or a broken frame tells.
@@ -155,11 +171,12 @@ func (c *Core) gone(peer int32, err error) {
 		return
 	}
 	p.gone = err
+	c.absent++
 	for p.queue.head != nil {
 		c.finish(p.queue.pop(), err)
 	}
 	for _, op := range c.ops.live() {
-		if op.world == peer && op.state == offered {
+		if op.world == peer && (op.state == offered || op.state == awaiting) {
 			c.finish(op, err)
 		}
 	}
@@ -213,7 +230,7 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if m.revoked != nil {
 		return
 	}
-	c.revoke(m, err)
+	// The notices go first: a CANCELACK after one needs no explanation.
 	payload := append([]byte{causeCode(err)}, reason...)
 	if len(payload) > maxReason {
 		payload = payload[:maxReason]
@@ -226,6 +243,7 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank}
 		a.Payload = payload
 	}
+	c.revoke(m, err)
 }
 
 // maxReason fits the eager limit of every transport.
@@ -239,16 +257,22 @@ func causeCode(err error) byte {
 }
 
 func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
-	x := c.context(h.Ctx)
-	if x == nil {
-		return nil // closed, or never opened here because its creation failed
-	}
-	if !x.speaks(h.Src, peer) || len(payload) == 0 {
-		return violation(peer, h, "its source does not belong to it")
+	if len(payload) == 0 || len(payload) > maxReason {
+		return violation(peer, h, fmt.Sprintf("it has a payload of %d bytes, not 1 to %d", len(payload), maxReason))
 	}
 	e := &RevokedError{By: h.Src, Reason: string(payload[1:]), Cause: ErrRevoked}
 	if payload[0] == 1 {
 		e.Cause = ErrMismatch
+	}
+	x := c.context(h.Ctx)
+	if x == nil {
+		if !c.closed(h.Ctx) {
+			c.slot(h.Ctx).notice = &notice{id: h.Ctx, peer: peer, err: e}
+		}
+		return nil
+	}
+	if !x.speaks(h.Src, peer) {
+		return violation(peer, h, fmt.Sprintf("it is not rank %d of the communicator", h.Src))
 	}
 	if x.comm.revoked == nil {
 		c.revoke(x.comm, e)
@@ -279,8 +303,14 @@ func (c *Core) revoke(m *Comm, err error) {
 	for i := range c.peers {
 		c.failQueued(&c.peers[i], m, err)
 	}
-	// Offered messages are withdrawn: the peer answers CancelAck when it has
-	// revoked the communicator too, or finishes a transfer that has begun.
+	// Offered messages are withdrawn: the peer acknowledges that, or finishes a
+	// transfer that has begun. It has to be asked, since it may never open the
+	// communicator.
+	for _, op := range c.ops.live() {
+		if op.state == offered && op.Ctx.comm == m && op.world != c.rank {
+			c.askBack(op)
+		}
+	}
 }
 
 func (c *Core) failQueued(p *peer, m *Comm, err error) {

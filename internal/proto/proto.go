@@ -36,7 +36,8 @@
 //	offered    RTS or synchronous EAGER is out                the core; the peer may read it
 //	streaming  DATA is with the transport                     the transport, until Sent
 //	posted     receive waits for a match; cancellable         the core
-//	awaiting   receive is matched, CTS is out                 the transport, until Landed
+//	awaiting   receive is matched, CTS is out                 the core
+//	landing    its DATA are arriving                          the transport, until Landed
 //	pulling    receive is matched, Pull is in progress        the transport, until Pulled
 //	done       listed in Done                                 the caller
 //
@@ -111,6 +112,7 @@ const (
 	streaming
 	posted
 	awaiting
+	landing
 	pulling
 	done
 )
@@ -144,6 +146,7 @@ type Op struct {
 
 	state state
 	world int32 // the peer's rank in the world
+	asked bool  // a Cancel frame is out
 	id    uint32
 	want  int64 // bytes that a Data frame will bring, or that are to be pulled
 	// Memory of a message that this receive pulls.
@@ -189,7 +192,7 @@ type Action struct {
 // Config describes the process that a Core speaks for.
 type Config struct {
 	Rank, Size int
-	Window     int64 // bytes of credit for each peer
+	Window     int64 // bytes of credit for each peer, the same on all ranks
 }
 
 // messageCost is what an unexpected message costs beside its payload.
@@ -200,7 +203,9 @@ type Core struct {
 	rank   int32
 	window int64
 	peers  []peer
+	absent int        // peers that are gone
 	comms  []commSlot // by index in the context id
+	newest uint64     // generation that was opened here, counted without wrapping
 	ops    table
 	early  []*Message // for contexts that are not open here yet
 	free   messagePool
@@ -230,17 +235,21 @@ type peer struct {
 	eagerMax int32 // longest payload that goes eagerly
 	pullMin  int32 // from this length on memory that can be pulled is not sent eagerly
 	recvSeq  uint32
-	credit   int64 // what may be sent eagerly
-	owed     int64 // what the peer may send again, not told yet
+	credit   int64 // what may be sent there
+	room     int64 // what the peer may send here
+	owed     int64 // what it may send again, not told yet
 	gone     error // lost, or left in good order
 	queue    opQueue
 }
 
 // New returns the core of one rank, with no context open.
 func New(cfg Config) *Core {
+	if cfg.Window < messageCost {
+		panic(fmt.Sprintf("proto: a window of %d bytes lets no message through, the least is %d", cfg.Window, messageCost))
+	}
 	c := &Core{rank: int32(cfg.Rank), window: cfg.Window, peers: make([]peer, cfg.Size)}
 	for i := range c.peers {
-		c.peers[i].credit = cfg.Window
+		c.peers[i].credit, c.peers[i].room = cfg.Window, cfg.Window
 	}
 	return c
 }

@@ -140,6 +140,9 @@ func (c *Core) hopeless(op *Op) error {
 	if op.Peer != match.Any {
 		return c.peers[m.members[op.Peer]].gone
 	}
+	if c.absent == 0 {
+		return nil
+	}
 	// From any source: a failed member may be the one that would have sent.
 	// Members that left in good order matter only when nobody else is there.
 	alive := len(m.members) == 1
@@ -178,7 +181,7 @@ func (c *Core) Frame(from int, h *wire.Header, payload []byte) error {
 	case wire.Credit:
 		return c.credited(peer, h)
 	case wire.Cancel:
-		c.cancelRequest(peer, h)
+		return c.cancelRequest(peer, h)
 	case wire.CancelAck:
 		return c.withdrawn(peer, h)
 	case wire.Revoke:
@@ -213,23 +216,46 @@ func violation(peer int32, h *wire.Header, why string) error {
 
 // message is an Eager or RTS frame.
 func (c *Core) message(peer int32, h *wire.Header, payload []byte) error {
+	if h.Tag < 0 {
+		return violation(peer, h, fmt.Sprintf("tag %d is no tag", h.Tag))
+	}
+	if h.ID == 0 && h.Flags&wire.HasID != 0 {
+		return violation(peer, h, "its sender waits for an answer and gives no id")
+	}
+	p, cost := &c.peers[peer], int64(messageCost)
+	if h.Kind == wire.Eager {
+		cost += int64(len(payload))
+	}
+	if p.room < cost {
+		return violation(peer, h, fmt.Sprintf("it costs %d bytes of credit, and %d are left", cost, p.room))
+	}
+	p.room -= cost
 	x := c.context(h.Ctx)
 	if x == nil {
 		m := c.keep(peer, h, payload)
 		if c.closed(h.Ctx) {
+			c.Stats.Stale++
 			c.drop(m)
 		} else {
 			c.early = append(c.early, m)
 		}
 		return nil
 	}
-	if !x.speaks(h.Src, peer) || h.Tag < 0 {
-		return violation(peer, h, fmt.Sprintf("source %d and tag %d do not belong to it", h.Src, h.Tag))
+	if !x.speaks(h.Src, peer) {
+		return violation(peer, h, fmt.Sprintf("it is not rank %d of the communicator", h.Src))
 	}
-	if h.Kind == wire.Eager && h.Flags == 0 { // the common case
+	var sig *wire.Signature
+	if h.Flags&wire.HasSig != 0 {
+		sig = &h.Sig
+	}
+	if h.Kind == wire.Eager && (sig == nil || !x.disagrees(sig)) {
+		// When its receive is posted, the payload is copied once.
 		if r := x.queue.Arrive(h.Src, h.Tag); r != nil {
-			c.deliver(r.Owner, h.Src, peer, h.Tag, h.Type, payload, nil)
-			c.giveBack(peer, int64(len(payload))+messageCost)
+			c.deliver(r.Owner, h.Src, peer, h.Tag, h.Type, payload, sig)
+			if h.Flags&wire.HasID != 0 {
+				c.control(peer, wire.FIN, wire.HasID).ID = h.ID
+			}
+			c.giveBack(peer, cost)
 			return nil
 		}
 	}
@@ -267,8 +293,8 @@ func (c *Core) arrived(x *Context, m *Message) {
 	}
 	if m.signed && x.disagrees(&m.sig) {
 		err := &MismatchError{Mine: x.sig, Theirs: m.sig, Rank: m.node.Src}
+		c.Revoke(x.comm, err, err.Error()) // before drop, so that the sender hears why
 		c.drop(m)
-		c.Revoke(x.comm, err, err.Error())
 		return
 	}
 	if r := x.queue.Arrive(m.node.Src, m.node.Tag); r != nil {
@@ -345,7 +371,7 @@ func (c *Core) consume(op *Op, m *Message) {
 		c.accept(op, m, sig)
 	default:
 		c.deliver(op, m.node.Src, m.peer, m.node.Tag, m.typ, m.data, sig)
-		if m.sid != 0 {
+		if m.sid != 0 && c.peers[m.peer].gone == nil {
 			c.control(m.peer, wire.FIN, wire.HasID).ID = m.sid
 		}
 	}
@@ -429,13 +455,15 @@ func (c *Core) Dest(from int, h *wire.Header, n int) ([]byte, error) {
 	if h.Kind != wire.Data || op == nil || op.state != awaiting || op.world != peer || int64(n) != op.want {
 		return nil, violation(peer, h, "no receive waits for it")
 	}
+	op.state = landing
 	return op.Buf[:n], nil
 }
 
-// Landed reports that the payload of a Data frame is where Dest said.
+// Landed reports that the payload of a Data frame is where Dest said. The
+// receive is complete, even if its sender has been lost since.
 func (c *Core) Landed(from int, h *wire.Header) {
 	op := c.ops.get(h.ID)
-	if op == nil || op.state != awaiting {
+	if op == nil || op.state != landing || op.world != int32(from) {
 		panic("proto: Landed for no receive")
 	}
 	c.Stats.Streamed++

@@ -1,6 +1,8 @@
 package proto
 
 import (
+	"fmt"
+
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
@@ -141,13 +143,32 @@ func (c *Core) clearToSend(peer int32, h *wire.Header) error {
 }
 
 // Sent reports that the transport is done with the payload of a SendData
-// action, whose header had that Reply.
+// action, whose header had that Reply, or never got it because its peer is gone.
 func (c *Core) Sent(peer int, token uint32) {
 	op := c.ops.get(token)
+	gone := c.peers[peer].gone
+	if op == nil && gone != nil {
+		return // ended by PeerDown, before its action was carried out
+	}
 	if op == nil || op.state != streaming || op.world != int32(peer) {
 		panic("proto: Sent for no SendData")
 	}
-	c.finish(op, nil)
+	if isLeft(gone) {
+		gone = nil // it asked for the data, and left when it had them
+	}
+	c.finish(op, gone)
+}
+
+// TakenBack reports that the frame of an eager send was withdrawn before its
+// transport took it. The operation ends with ErrCanceled.
+func (c *Core) TakenBack(op *Op) {
+	if op.Kind != Send || op.state != streaming || op.id != 0 {
+		panic("proto: TakenBack for no eager send")
+	}
+	p := &c.peers[op.world]
+	p.credit += int64(len(op.Buf)) + messageCost
+	c.finish(op, ErrCanceled)
+	c.resume(p)
 }
 
 // finished is the FIN for a message that this rank offered.
@@ -169,8 +190,12 @@ func (c *Core) withdrawn(peer int32, h *wire.Header) error {
 		return violation(peer, h, "it names no message that waits for it")
 	}
 	err := op.Ctx.comm.revoked
-	if err == nil {
+	switch {
+	case err != nil:
+	case op.asked:
 		err = ErrCanceled
+	default:
+		err = fmt.Errorf("rank %d has closed or revoked the communicator: %w", op.Peer, ErrRevoked)
 	}
 	c.finish(op, err)
 	return nil
@@ -205,6 +230,7 @@ func (c *Core) giveBack(peer int32, cost int64) {
 	if p.owed >= c.window/2 && p.gone == nil {
 		h := c.control(peer, wire.Credit, wire.HasBytes)
 		h.Bytes = uint64(p.owed)
+		p.room += p.owed
 		p.owed = 0
 	}
 }
