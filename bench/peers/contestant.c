@@ -14,7 +14,7 @@
 
 #include <mpi.h>
 
-enum { MAX_BYTES = 64 << 20, MAX_WINDOW = 64 };
+enum { MAX_BYTES = 16 << 20, MAX_WINDOW = 64 };
 
 static int rank, size;
 static char *sbuf, *rbuf;

@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <fcntl.h>
 
-enum { MAX_BYTES = 64 << 20, MAX_WINDOW = 64, INLINE = 48 };
+enum { MAX_BYTES = 16 << 20, MAX_WINDOW = 64, INLINE = 48 };
 
 struct line {
 	_Alignas(64) _Atomic uint64_t seq;
