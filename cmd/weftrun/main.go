@@ -17,6 +17,10 @@ import (
 )
 
 func main() {
+	if os.Args[0] == job.KeeperName {
+		job.Keep(os.Stdin)
+		return
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -129,7 +129,7 @@ func errUnknown(arg, name string) error {
 			if d := distance(name, n); d < best {
 				best, bestName = d, n
 			}
-			if len(name) > 1 && strings.HasPrefix(n, name) { // a beginning is a closer guess than any typing error
+			if len(name) > 1 && strings.HasPrefix(n, name) || strings.EqualFold(n, name) { // a beginning is a closer guess than any typing error
 				best, bestName = 0, n
 			}
 		}

@@ -27,6 +27,7 @@ type host struct {
 	streams []*stream
 	copying sync.WaitGroup
 	typed   *typist     // passes a terminal on to rank 0; nil without one
+	keeper  *keeper     // nil until a job has run for a moment
 	pids    []int       // by rank; 0: not started, or ended
 	ranks   map[int]int // rank by pid
 	stop    chan struct{}
@@ -239,8 +240,31 @@ func (h *host) reap(ended func(rank int, st status)) bool {
 		if rank, ok := h.ranks[pid]; ok {
 			delete(h.ranks, pid)
 			h.pids[rank] = 0
+			if h.keeper != nil {
+				h.keeper.tell('-', pid)
+			}
 			ended(rank, status{pid, ws})
 		} // else an orphan
+	}
+}
+
+// keep starts the keeper.
+func (h *host) keep() (err error) {
+	var groups []int
+	for _, pid := range h.pids {
+		if pid != 0 {
+			groups = append(groups, pid)
+		}
+	}
+	h.keeper, err = newKeeper(groups)
+	return err
+}
+
+// dismissKeeper ends the keeper, if there is one.
+func (h *host) dismissKeeper() {
+	if h.keeper != nil {
+		h.keeper.dismiss()
+		h.keeper = nil
 	}
 }
 

@@ -278,7 +278,7 @@ func findProgram(name, dir string, env []string) (string, error) {
 		if err == nil {
 			return file, nil
 		}
-		if e, ok := errors.AsType[*Error](err); ok && e.Code == ExitNotProgram && found == nil {
+		if st, statErr := os.Stat(file); statErr == nil && !st.IsDir() && found == nil {
 			found = err
 		}
 	}

@@ -21,6 +21,8 @@ type failure struct {
 	code int    // the launcher's exit code
 	text string // what happened, after the rank's name
 	lost int    // the rank that an aborting one blames, -1 for none
+
+	reason string // of an abort, as the rank gave it
 }
 
 // status of an ended process.
@@ -99,7 +101,8 @@ func (r *record) abort(rank, code int, reason string, lost int) bool {
 		// A rank that has ended is judged already: well, or as the first failure.
 		lost = -1
 	}
-	return r.fail(failure{rank: rank, code: code, lost: lost, text: fmt.Sprintf("aborted the job with code %d: %s", code, reason)})
+	return r.fail(failure{rank: rank, code: code, lost: lost, reason: reason,
+		text: fmt.Sprintf("aborted the job with code %d: %s", code, reason)})
 }
 
 // exit notes the end of a rank's process, after everything that it said.

@@ -129,6 +129,8 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 	}
 	patience := time.NewTimer(joinPatience)
 	defer patience.Stop()
+	keep := time.NewTimer(keeperDelay)
+	defer keep.Stop()
 
 	s.reap()
 	for s.left > 0 {
@@ -148,6 +150,10 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			s.advance()
 		case <-patience.C:
 			s.wonder()
+		case <-keep.C:
+			if err := s.host.keep(); err != nil {
+				s.say("%v; if weftrun is killed, what the ranks have started may stay", err)
+			}
 		}
 	}
 	s.sweep(children)
@@ -301,7 +307,11 @@ func (s *supervisor) tell() {
 	if f.rank >= 0 && s.rec.ranks[f.rank].ended {
 		s.check(s.host.hub.Died(f.rank, f.code, f.text))
 	} else {
-		s.check(s.host.hub.Aborted(f.rank, f.code, f.text))
+		text := f.text
+		if f.reason != "" {
+			text = f.reason
+		}
+		s.check(s.host.hub.Aborted(f.rank, f.code, text))
 	}
 	for _, rank := range s.rec.running() {
 		if s.rec.ranks[rank].phase == started { // hears only signals
@@ -419,6 +429,7 @@ func have(n int) string {
 // sweep ends what the ranks have left behind: orphans, whose parent we are. It
 // returns when no process of the job is left.
 func (s *supervisor) sweep(children <-chan os.Signal) {
+	s.host.dismissKeeper()
 	grace := time.NewTimer(orphanWait)
 	defer grace.Stop()
 	kill := false

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-hpc/weft/internal/job"
+)
+
+func TestParse(t *testing.T) {
+	t.Setenv("SET", "value")
+	defaults := func(p ...job.Program) job.Spec {
+		return job.Spec{Programs: p, Transport: "auto", Grace: 5 * time.Second}
+	}
+	one := job.Program{Ranks: 1, Argv: []string{"p"}}
+	with := func(change func(*job.Spec)) job.Spec {
+		s := defaults(one)
+		change(&s)
+		return s
+	}
+	for _, c := range []struct {
+		line string
+		want job.Spec
+	}{
+		{"-n 1 p", defaults(one)},
+		{"-np 1 p", defaults(one)},
+		{"--np=1 p", defaults(one)},
+		{"-n=1 -- p", defaults(one)},
+		{"-n 2 -n 1 p", defaults(one)},
+		{"-n 2 p -n 3 --timeout x", defaults(job.Program{Ranks: 2, Argv: []string{"p", "-n", "3", "--timeout", "x"}})},
+		{"-n 1 -- -p :: a:b", defaults(job.Program{Ranks: 1, Argv: []string{"-p", "::", "a:b"}})},
+		{"-n 1 -x SET -env A= --wdir d p", defaults(job.Program{Ranks: 1, Dir: "d", Env: []string{"SET=value", "A="}, Argv: []string{"p"}})},
+		{"-n 1 p : -n 3 q r", defaults(one, job.Program{Ranks: 3, Argv: []string{"q", "r"}})},
+		{"--bind-to core -n 1 p", with(func(s *job.Spec) { s.Bind = job.BindCore })},
+		{"-bind-to none -n 1 p", with(func(s *job.Spec) { s.Bind = job.BindNone })},
+		{"--transport tcp --interface eth0 -n 1 p", with(func(s *job.Spec) { s.Transport, s.Interface = "tcp", "eth0" })},
+		{"--arena 64M -n 1 p", with(func(s *job.Spec) { s.Arena = 64 << 20 })},
+		{"--arena 2GiB -n 1 p", with(func(s *job.Spec) { s.Arena = 2 << 30 })},
+		{"--arena 4096 -n 1 p", with(func(s *job.Spec) { s.Arena = 4096 })},
+		{"-tag-output -v -n 1 p", with(func(s *job.Spec) { s.Tag, s.Verbose = true, true })},
+		{"--output d -n 1 p", with(func(s *job.Spec) { s.Output = "d" })},
+		{"--timeout 90 --grace 0 -n 1 p", with(func(s *job.Spec) { s.Timeout, s.Grace = 90*time.Second, 0 })},
+		{"--timeout 1h30m --grace 1.5 -n 1 p", with(func(s *job.Spec) { s.Timeout, s.Grace = 90*time.Minute, 1500*time.Millisecond })},
+	} {
+		o, err := parse(strings.Fields(c.line))
+		if err != nil {
+			t.Errorf("%s: %v", c.line, err)
+			continue
+		}
+		if d := cmp.Diff(c.want, o.spec); d != "" {
+			t.Errorf("%s: %s", c.line, d)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                  "no program to run",
+		"-n 2":                              "no program to run",
+		"-n":                                "-n needs a value",
+		"p":                                 "how many ranks of p",
+		"-n 0 p":                            "0 ranks",
+		"-n -3 p":                           "-3 ranks",
+		"-np two p":                         `"two" is not a number`,
+		"-n 99999999999999999999 p":         "is not a number",
+		"-n 1 p :":                          "no program after the :",
+		"-n 1 p : : -n 1 p":                 "no program after the :",
+		": -n 1 p":                          "no program to run",
+		"-n 1 p : q":                        "how many ranks of q",
+		"-n 1 p : --timeout 3 -n 1 q":       "--timeout is for the whole job",
+		"--tagoutput -n 1 p":                "did you mean --tag-output?",
+		"--timeuot 5 -n 1 p":                "did you mean --timeout?",
+		"--trans tcp -n 1 p":                "did you mean --transport?",
+		"-N 1 p":                            "did you mean -n?",
+		"--oversubscribe -n 1 p":            "unknown option --oversubscribe",
+		"--zzzzzz p":                        "unknown option --zzzzzz; weftrun --help lists them",
+		"-x NOT_SET_ANYWHERE -n 1 p":        "NOT_SET_ANYWHERE is not set here",
+		"-x =v -n 1 p":                      "names no variable",
+		"-x WEFT_RANK=3 -n 1 p":             "WEFT_RANK is set by weftrun",
+		"--bind-to socket -n 1 p":           `"socket" is not one of none, core`,
+		"--transport udp -n 1 p":            "auto, shm, tcp",
+		"--arena 0 -n 1 p":                  "not a size",
+		"--arena -1M -n 1 p":                "not a size",
+		"--arena 9000000000G -n 1 p":        "not a size",
+		"--timeout never -n 1 p":            "not a duration",
+		"--timeout 0 -n 1 p":                "no time",
+		"--grace -1 -n 1 p":                 "not a duration",
+		"--tag-output=yes -n 1 p":           "takes no value",
+		"--tag-output --output d -n 1 p":    "exclude each other",
+		"--arena 1G --transport tcp -n 1 p": "exclude each other",
+	} {
+		var out, errs bytes.Buffer
+		if code := run(strings.Fields(line), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%q: exit code %d, %q lacks %q", line, code, errs.String(), want)
+		}
+	}
+}
+
+func TestTooManyRanks(t *testing.T) {
+	r := run1(t, nil, "-n", "100000000", "true")
+	r.want(t, 2, "100000000 ranks are more than this host can run: ", " allows ", "ask for fewer")
+}
+
+func TestHelpIsLaidOut(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run([]string{"--help"}, &out, &errs); code != 0 || errs.Len() > 0 {
+		t.Errorf("exit code %d, %s", code, errs.String())
+	}
+	for i := range table {
+		if !strings.Contains(out.String(), "  "+table[i].title()) {
+			t.Errorf("--help lacks %s", table[i].title())
+		}
+	}
+	for _, l := range lines(out.String())[1:] {
+		if len(l) > 80 || strings.TrimRight(l, " ") != l {
+			t.Errorf("badly laid out: %q", l)
+		}
+	}
+	out.Reset()
+	if code := run([]string{"--version"}, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "weftrun ") {
+		t.Errorf("exit code %d, %q", code, out.String())
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-hpc/weft/internal/control"
+)
+
+// These tests build weftrun and run real jobs with it. Programs are /bin/sh, and
+// this test binary, which plays a rank when ACT names an act below.
+
+var (
+	weftrun string // the built command
+	self    string // this test binary
+)
+
+func TestMain(m *testing.M) {
+	if act := os.Getenv("ACT"); act != "" {
+		os.Exit(perform(act))
+	}
+	os.Exit(build(m))
+}
+
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weftrun-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	weftrun = filepath.Join(dir, "weftrun")
+	if out, err := exec.Command("go", "build", "-o", weftrun, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	if self, err = os.Executable(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// acts are what a rank can do. Each returns its exit code.
+var acts = map[string]func(c *control.Client) int{
+	"join": func(c *control.Client) int {
+		e := c.Env()
+		cards, err := c.Join(context.Background(), fmt.Appendf(nil, "card %d", e.Rank))
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		fmt.Printf("rank %d of %d, local %d of %d: %s\n", e.Rank, e.Size, e.LocalRank, e.LocalSize(), bytes.Join(cards, []byte(", ")))
+		if err := c.Finish(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		return 0
+	},
+	// Rank 1 dies once all have joined; the others tell what they hear.
+	"die": func(c *control.Client) int {
+		return afterJoin(c, func() int { return die() })
+	},
+	"abort": func(c *control.Client) int {
+		return afterJoin(c, func() int {
+			if err := c.Abort(42, "the input is empty", -1); err != nil {
+				fmt.Println(err)
+			}
+			return 9 // not the job's code
+		})
+	},
+	// Rank 1 dies; rank 0 notices by itself and aborts because of it.
+	"blame": func(c *control.Client) int {
+		if _, err := c.Join(context.Background(), nil); err != nil {
+			return 1
+		}
+		switch c.Env().Rank {
+		case 0:
+			if err := c.Abort(7, "lost rank 1", 1); err != nil {
+				fmt.Println(err)
+			}
+			return 7
+		case 1:
+			return die()
+		}
+		return waitForEvent(c)
+	},
+	"leave": func(c *control.Client) int {
+		return afterJoin(c, func() int { return 0 })
+	},
+	"deaf": func(c *control.Client) int { // hears of the failure and stays
+		return afterJoinElse(c, func() int { return 3 }, func() int {
+			signal.Ignore(syscall.SIGTERM)
+			fmt.Println("staying")
+			select {}
+		})
+	},
+	"early": func(c *control.Client) int {
+		if c.Env().Rank == 1 {
+			return 0
+		}
+		_, err := c.Join(context.Background(), nil)
+		fmt.Println(err)
+		return 1
+	},
+	"fds": func(c *control.Client) int { // what a child of a rank inherits
+		out, err := exec.Command("sh", "-c", "ls -l /proc/$$/fd; env").CombinedOutput()
+		fmt.Printf("%s%v\n", out, err)
+		if c.Env().Segment == nil {
+			fmt.Println("no segment")
+		}
+		if err := c.Finish(); err != nil {
+			return 1
+		}
+		return 0
+	},
+	"orphan": func(c *control.Client) int { // waits for the launcher's end
+		lost := make(chan control.Event)
+		c.Watch(func(e control.Event) { lost <- e })
+		fmt.Println(os.Getpid())
+		<-lost
+		return 1
+	},
+}
+
+func perform(act string) int {
+	c, err := control.FromEnv()
+	if err != nil || c == nil {
+		fmt.Println("no line:", err)
+		return 1
+	}
+	return acts[act](c)
+}
+
+func die() int {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+func afterJoin(c *control.Client, one func() int) int {
+	return afterJoinElse(c, one, func() int { return waitForEvent(c) })
+}
+
+func afterJoinElse(c *control.Client, one, others func() int) int {
+	if _, err := c.Join(context.Background(), nil); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if c.Env().Rank == 1 {
+		return one()
+	}
+	return others()
+}
+
+func waitForEvent(c *control.Client) int {
+	events := make(chan control.Event, 1)
+	c.Watch(func(e control.Event) {
+		select {
+		case events <- e:
+		default:
+		}
+	})
+	fmt.Printf("rank %d heard: %v\n", c.Env().Rank, <-events)
+	return 99 // must not become the job's code
+}
+
+type result struct {
+	code     int
+	out, err string
+}
+
+// command returns a weftrun that ends with the test.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return exec.CommandContext(ctx, weftrun, args...)
+}
+
+func finish(t *testing.T, cmd *exec.Cmd, err error) int {
+	t.Helper()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatal(err)
+	}
+	if !cmd.ProcessState.Exited() {
+		t.Fatalf("weftrun: %v", cmd.ProcessState)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+func start(t *testing.T, cmd *exec.Cmd) (stdout *bufio.Scanner) {
+	t.Helper()
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewScanner(pipe)
+}
+
+// scan returns the next n lines of output.
+func scan(t *testing.T, s *bufio.Scanner, n int) []string {
+	t.Helper()
+	var lines []string
+	for range n {
+		if !s.Scan() {
+			t.Fatalf("output ended after %q: %v", lines, s.Err())
+		}
+		lines = append(lines, s.Text())
+	}
+	return lines
+}
+
+func run1(t *testing.T, in io.Reader, args ...string) result {
+	t.Helper()
+	cmd := command(t, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errs
+	err := cmd.Run()
+	return result{finish(t, cmd, err), out.String(), errs.String()}
+}
+
+func (r result) want(t *testing.T, code int, inErr ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.out, r.err)
+	}
+	for _, s := range inErr {
+		if !strings.Contains(r.err, s) {
+			t.Errorf("stderr lacks %q: %s", s, r.err)
+		}
+	}
+	if len(inErr) == 0 && r.err != "" {
+		t.Errorf("stderr: %s", r.err)
+	}
+}
+
+// rank returns a command line for n ranks of this binary that play an act.
+func rank(n int, act string, options ...string) []string {
+	return append(append([]string{"-n", fmt.Sprint(n), "-x", "ACT=" + act}, options...), self)
+}
+
+func lines(s string) []string {
+	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+}
