@@ -38,9 +38,8 @@ lint: setup ## gofmt, vet, staticcheck, tidy, and this repository's own rules
 	@ci/setup.sh tools
 	ci/lint.sh
 
-compare: build ## measure against Open MPI and MPICH; ARGS=--quick for a short run
-	@ci/setup.sh compare
-	go run ./bench/compare $(ARGS)
+compare: setup ## measure against Open MPI and MPICH; ARGS=--quick for a short run
+	bench/compare.sh $(ARGS)
 
 fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
 	ci/fuzz.sh $(or $(FUZZTIME),10s)
