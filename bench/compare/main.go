@@ -177,6 +177,11 @@ func summary(r report.Row) string {
 
 // finish writes the results, and fails if they are not complete.
 func finish(b *bencher, m *report.Machine, o options) error {
+	b.gauge.Close()
+	m.Finish()
+	if m.Foreign > 0.1 {
+		m.Notes = append(m.Notes, fmt.Sprintf("other programs used %.2f cores during the run: trust no figure far", m.Foreign))
+	}
 	for _, run := range m.Runs {
 		if run.Idle > 0.02 {
 			m.Notes = append(m.Notes, fmt.Sprintf("%s used %.3f cores while others had their turn", run.Name, run.Idle))
@@ -185,7 +190,7 @@ func finish(b *bencher, m *report.Machine, o options) error {
 	at := func(name string) string { return filepath.Join(o.out, name) }
 	err := errors.Join(
 		report.WriteJSON(at("compare.json"), b.rows),
-		m.Finish(at("machine.json")),
+		m.Write(at("machine.json")),
 		writeRounds(at("compare-rounds.json"), b.raw),
 		writeMarkdown(at("compare.md"), b, m),
 		draw(at("compare-latency.png"), "One-way latency, shared memory, two ranks", "osu_latency", b.rows),
@@ -200,6 +205,9 @@ func finish(b *bencher, m *report.Machine, o options) error {
 		if r.Met != nil && !*r.Met {
 			missed++
 		}
+	}
+	for _, n := range m.Notes {
+		fmt.Println("note:", n)
 	}
 	fmt.Printf("%d rows, %d targets missed; see %s\n", len(b.rows), missed, at("compare.md"))
 	if len(failures) > 0 {

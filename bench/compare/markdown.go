@@ -23,7 +23,7 @@ ordinary Go slice; the peers always use malloc.
 
 osu_init is the time from the start of the launcher to its end for a program that does nothing. blocked_recv_cpu is the
 processor time of a whole process during one second in a receive. Allocations are counted by the Go runtime over 100000
-operations, in all goroutines of the process, and rounded to 0.001.
+operations, in all goroutines of the process, and rounded to 0.01.
 `
 
 func writeMarkdown(path string, b *bencher, m *report.Machine) error {

@@ -281,7 +281,7 @@ const userHZ = 100
 
 // Close ends the contestant and returns the failure that ended it before, if
 // any. The ranks see the end of their input; a job that then does not end by
-// itself is killed.
+// itself is killed. Closing again does nothing more.
 func (s *Session) Close() error {
 	for _, r := range s.ranks {
 		if r.in != nil {

@@ -242,8 +242,9 @@ func TestPlot(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	m := ThisMachine()
+	m.Finish()
 	path := filepath.Join(t.TempDir(), "machine.json")
-	if err := m.Finish(path); err != nil {
+	if err := m.Write(path); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -254,7 +255,7 @@ func TestMachine(t *testing.T) {
 	if err := json.Unmarshal(b, &back); err != nil {
 		t.Fatal(err)
 	}
-	if back.CPUs < 1 || back.Processor == "" || back.LoadBefore == "" || back.LoadAfter == "" || !back.Time.Equal(m.Time) {
+	if back.CPUs < 1 || back.Processor == "" || back.LoadBefore == "" || back.LoadAfter == "" || back.Foreign < 0 || back.Foreign > float64(back.CPUs)+1 || !back.Time.Equal(m.Time) {
 		t.Errorf("incomplete: %s", b)
 	}
 	if v := Version("no-such-program-at-all"); !strings.HasPrefix(v, "missing: ") {
