@@ -19,6 +19,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -234,7 +235,7 @@ func compare(a, b *mat.Dense) (cells int, difference float64) {
 	return cells, difference
 }
 
-// A progress is a progress bar on rank 0's standard error, when that is a
+// A progress is a progress bar on rank 0's standard output, when that leads to a
 // terminal; otherwise it draws nothing.
 type progress struct {
 	container *mpb.Progress
@@ -245,8 +246,13 @@ func newProgress(first bool, steps int) *progress {
 	if !first || steps == 0 {
 		return &progress{}
 	}
-	// mpb draws nothing when its output is no terminal.
-	container := mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(60))
+	// mpb draws nothing when its output is no terminal. Under weftrun it is a
+	// pipe always, and weftrun says where that leads.
+	options := []mpb.ContainerOption{mpb.WithOutput(os.Stdout), mpb.WithWidth(60)}
+	if strings.Contains(os.Getenv("WEFT_TERMINAL"), "stdout") {
+		options = append(options, mpb.ForceTTY(), mpb.WithAutoRefresh())
+	}
+	container := mpb.New(options...)
 	return &progress{container, container.AddBar(int64(steps), mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.CountersNoUnit("step %d of %d")),
 		mpb.AppendDecorators(decor.Percentage(), decor.Name(" left "), decor.AverageETA(decor.ET_STYLE_GO)))}
