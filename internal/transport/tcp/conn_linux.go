@@ -22,6 +22,13 @@ func (ph phase) String() string {
 	return [...]string{"connecting", "waiting for its challenge", "waiting for its verdict", "waiting for its hello", "waiting for its proof"}[ph]
 }
 
+// attempt is where a dial has got to.
+type attempt struct {
+	index  int   // of the address in the card
+	again  int   // dials of that address before this one
+	before error // why the other addresses failed
+}
+
 // conn is a connection in its handshake; D and A as in handshake.go. It ends by becoming
 // the connection of a peer, or by drop.
 type conn struct {
@@ -33,9 +40,9 @@ type conn struct {
 
 	// p is the peer that a dial goes to, or that an accepted connection claims to
 	// be: proved only when its state says up.
-	p     *peer
-	tried int   // D: index of the address in its card
-	first error // D: why the addresses before failed
+	p    *peer
+	try  attempt
+	born uint64 // A: counts connections
 
 	hello     []byte
 	challenge []byte
@@ -88,19 +95,23 @@ func (t *Transport) leave(c *conn) {
 	t.inPre--
 }
 
-// dial connects to p at one address of its card, the first that works from
-// index i on. why says what became of those before.
-func (t *Transport) dial(p *peer, i int, why error) {
-	for addrs := t.cards[p.rank]; i < len(addrs); i++ {
-		c := &conn{p: p, phase: connecting, ticks: dialTicks, remote: addrs[i], tried: i, first: why}
+// dial connects to p at one address of its card, that of the attempt or the
+// first after it that works.
+func (t *Transport) dial(p *peer, a attempt) {
+	for addrs := t.cards[p.rank]; a.index < len(addrs); {
+		c := &conn{p: p, phase: connecting, ticks: dialTicks, remote: addrs[a.index], try: a}
 		err := t.connect(c)
 		if err == nil {
 			p.dial = c
 			return
 		}
-		why = errors.Join(why, fmt.Errorf("%v: %w", addrs[i], err))
+		a = a.next(c, err)
 	}
-	t.fail(p, fmt.Errorf("tcp: rank %d cannot reach rank %d: %w", t.cfg.Rank, p.rank, why))
+	t.fail(p, fmt.Errorf("tcp: rank %d cannot reach rank %d: %w", t.cfg.Rank, p.rank, a.before))
+}
+
+func (a attempt) next(c *conn, err error) attempt {
+	return attempt{index: a.index + 1, before: errors.Join(a.before, fmt.Errorf("%v: %w", c.remote, err))}
 }
 
 func (t *Transport) connect(c *conn) (err error) {
@@ -129,7 +140,19 @@ func explain(err error) error {
 func (t *Transport) redial(c *conn, err error) {
 	t.drop(c)
 	c.p.dial = nil
-	t.dial(c.p, c.tried+1, errors.Join(c.first, fmt.Errorf("%v: %w", c.remote, err)))
+	t.dial(c.p, c.try.next(c, err))
+}
+
+// dialAgain is called when the other side closed without a verdict. It has
+// ended, and then refuses the next dial; or strangers crowded us out.
+func (t *Transport) dialAgain(c *conn) {
+	if c.try.again++; c.try.again >= sameAddress {
+		t.redial(c, errors.New("it closed the connection during the handshake: its process has ended"))
+		return
+	}
+	t.drop(c)
+	c.p.dial = nil
+	t.dial(c.p, c.try)
 }
 
 // accept takes what waits at the listener.
@@ -151,7 +174,8 @@ func (t *Transport) accept() {
 		default: // the connection was gone before we came
 			continue
 		}
-		c := &conn{fd: fd, phase: wantHello, ticks: handshakeTicks, remote: addrPort(sa)}
+		t.born++
+		c := &conn{fd: fd, born: t.born, phase: wantHello, ticks: handshakeTicks, remote: addrPort(sa)}
 		if err := setOptions(fd); err != nil {
 			_ = unix.Close(fd)
 			continue
@@ -171,7 +195,7 @@ func (t *Transport) accept() {
 func (t *Transport) dropOldest() {
 	var oldest *conn
 	for _, c := range t.pre {
-		if c != nil && c.phase >= wantHello && (oldest == nil || c.ticks < oldest.ticks) {
+		if c != nil && c.phase >= wantHello && (oldest == nil || c.born < oldest.born) {
 			oldest = c
 		}
 	}
@@ -192,9 +216,10 @@ func (t *Transport) refuse(c *conn, why string) {
 
 func (t *Transport) notice(format string, args ...any) {
 	t.refused++
+	t.told++
 	switch {
-	case t.cfg.Notice == nil || t.refused > maxNotices+1:
-	case t.refused == maxNotices+1:
+	case t.cfg.Notice == nil || t.told > maxNotices+1:
+	case t.told == maxNotices+1:
 		t.cfg.Notice(fmt.Sprintf("tcp: rank %d refuses more connections, which are only counted from here on", t.cfg.Rank))
 	default:
 		t.cfg.Notice(fmt.Sprintf(format, args...))
@@ -226,7 +251,7 @@ func (t *Transport) advance(c *conn) int {
 	case e == unix.EAGAIN:
 		return 0
 	case e != 0 || n == 0:
-		t.ended(c, e)
+		t.ended(c)
 		return 0
 	}
 	c.have += n
@@ -257,13 +282,10 @@ func (t *Transport) advance(c *conn) int {
 }
 
 // ended is called when the other side closed in the middle of a handshake.
-func (t *Transport) ended(c *conn, e error) {
+func (t *Transport) ended(c *conn) {
 	switch {
 	case c.phase < wantHello:
-		if c.phase == wantVerdict || c.phase == wantChallenge {
-			e = errors.New("it closed the connection during the handshake: its process has ended")
-		}
-		t.redial(c, e)
+		t.dialAgain(c)
 	case c.p != nil && (c.p.state == up || c.p.dial != nil):
 		t.drop(c) // gave up its dial for ours
 	case c.phase == wantHello && c.have == 0:

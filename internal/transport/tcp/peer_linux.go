@@ -158,7 +158,7 @@ func (t *Transport) reach(rank int) (*peer, error) {
 			return nil, fmt.Errorf("tcp: rank %d has no card of rank %d", t.cfg.Rank, rank)
 		}
 		p.state = dialing
-		t.dial(p, 0, nil)
+		t.dial(p, attempt{})
 		t.setTicking()
 		if p.err != nil {
 			return nil, p.err

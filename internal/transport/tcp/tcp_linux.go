@@ -55,6 +55,7 @@ const (
 	directPeers     = 2  // up to here connections are read without asking epoll
 	eventsEvery     = 16 // Polls; then epoll is asked all the same
 	maxNotices      = 8
+	sameAddress     = 4  // dials of an address that accepts and hangs up
 	spareHandshakes = 64 // strangers that may be in a handshake besides all ranks
 )
 
@@ -85,6 +86,8 @@ type Transport struct {
 	ticking bool
 	deaf    bool // the listener is out of epoll, for want of descriptors
 	refused int
+	told    int    // of the refused, by Notice
+	born    uint64 // connections accepted
 	closed  bool
 	scratch [maxHead + copyLimit]byte
 	vec     vector
