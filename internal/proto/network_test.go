@@ -89,7 +89,7 @@ func (n *network) carryOut(rank int, a *Action) {
 			a.Op.Err = gone
 			n.done(rank, a.Op)
 		case a.Kind == SendData:
-			c.Sent(int(a.Peer), a.Header.Reply)
+			c.NotSent(int(a.Peer), a.Header.Reply)
 		}
 		return
 	}
@@ -114,7 +114,7 @@ func (n *network) carryOut(rank int, a *Action) {
 func (n *network) deliver(from, to int) {
 	l := &n.links[from][to]
 	if h, _ := l.frames[0].header(); h.Kind == wire.Data {
-		if n.begin(from, to) {
+		if l.landing != nil || n.begin(from, to) {
 			n.land(from, to)
 		}
 		n.sent(from, to)

@@ -143,20 +143,24 @@ func (c *Core) clearToSend(peer int32, h *wire.Header) error {
 }
 
 // Sent reports that the transport is done with the payload of a SendData
-// action, whose header had that Reply, or never got it because its peer is gone.
+// action, whose header had that Reply.
 func (c *Core) Sent(peer int, token uint32) {
 	op := c.ops.get(token)
-	gone := c.peers[peer].gone
-	if op == nil && gone != nil {
-		return // ended by PeerDown, before its action was carried out
-	}
 	if op == nil || op.state != streaming || op.world != int32(peer) {
 		panic("proto: Sent for no SendData")
 	}
+	gone := c.peers[peer].gone
 	if isLeft(gone) {
 		gone = nil // it asked for the data, and left when it had them
 	}
 	c.finish(op, gone)
+}
+
+// NotSent reports that a SendData action was dropped, because its peer is gone.
+func (c *Core) NotSent(peer int, token uint32) {
+	if op := c.ops.get(token); op != nil { // else PeerDown has ended it
+		c.finish(op, c.peers[peer].gone)
+	}
 }
 
 // TakenBack reports that the frame of an eager send was withdrawn before its
