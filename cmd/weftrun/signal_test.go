@@ -253,7 +253,12 @@ func TestStopAndContinue(t *testing.T) {
 }
 
 func TestStoppedRanksAreEnded(t *testing.T) {
-	r := run1(t, nil, "-n", "2", "sh", "-c", `if [ $WEFT_RANK = 1 ]; then sleep 0.1; exit 6; fi; kill -STOP $$`)
+	file := filepath.Join(t.TempDir(), "pid")
+	r := run1(t, nil, "-n", "2", "sh", "-c", `
+		if [ $WEFT_RANK = 0 ]; then echo $$ > $0.new; mv $0.new $0; kill -STOP $$; exit 7; fi
+		until [ -e $0 ]; do :; done
+		until grep -q 'State:.T' /proc/$(cat $0)/status; do :; done
+		exit 6`, file)
 	r.want(t, 6, "rank 1 on host ")
 }
 

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -23,7 +22,7 @@ func TestStdinArrivesWhole(t *testing.T) {
 		data[i] = byte(i * i >> 7)
 	}
 	for _, n := range []int{1, 3} {
-		for _, size := range []int{0, 1, 4095, 4096, 4097, 65536, 65537, big} {
+		for _, size := range []int{0, 1, 65536, 65537, big} {
 			in := data[:size]
 			r := run1(t, bytes.NewReader(in), "-n", fmt.Sprint(n), "sh", "-c", `[ $WEFT_RANK = 0 ] && exec sha256sum; cat`)
 			r.want(t, 0)
@@ -93,8 +92,8 @@ func TestLinesStayWhole(t *testing.T) {
 }
 
 func TestOutputArrivesWhole(t *testing.T) {
-	for _, n := range []int{1, 2, 3} {
-		for _, size := range []int{0, 1, 4095, 4096, 4097, 65535, 65536, 65537, big} {
+	for _, n := range []int{1, 3} {
+		for _, size := range []int{0, 1, 65535, 65536, 65537, big} {
 			// One line without an end.
 			script := fmt.Sprintf(`head -c %d /dev/zero | tr '\0' $WEFT_RANK`, size)
 			r := run1(t, nil, "-n", fmt.Sprint(n), "sh", "-c", script)
@@ -166,22 +165,10 @@ func TestSlowReaderHoldsUpTheRank(t *testing.T) {
 }
 
 func TestReaderThatLeaves(t *testing.T) {
-	cmd := command(t, "-n", "2", "yes")
-	out := start(t, cmd)
-	scan(t, out, 1)
-	if closer, ok := cmd.Stdout.(io.Closer); ok {
-		closer.Close()
+	out, err := exec.Command("bash", "-c", weftrun+` -n 2 yes | head -1; echo ${PIPESTATUS[0]}`).CombinedOutput()
+	if string(out) != "y\n141\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
 	}
-	r, err := exec.Command("bash", "-c", weftrun+` -n 2 yes | head -1; echo ${PIPESTATUS[0]}`).CombinedOutput()
-	if string(r) != "y\n141\n" || err != nil {
-		t.Errorf("%q, %v", r, err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	for out.Scan() {
-	}
-	finish(t, cmd, cmd.Wait())
 }
 
 // terminal starts weftrun on a terminal of its own.
@@ -228,7 +215,7 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestInterruptFromTerminal(t *testing.T) {
-	tty, cmd := terminal(t, "-n", "2", "sh", "-c", `n=0; trap 'n=$((n+1))' INT; echo ready; sleep 1000; echo "caught $n"; exit 0`)
+	tty, cmd := terminal(t, rank(2, "count")...)
 	until(t, tty, "ready\r\n")
 	until(t, tty, "ready\r\n")
 	if _, err := tty.WriteString("\x03"); err != nil {

@@ -126,6 +126,23 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
+	"count": func(c *control.Client) int { // interrupts that one key makes
+		got := make(chan os.Signal, 10)
+		signal.Notify(got, os.Interrupt)
+		fmt.Println("ready")
+		<-got
+		n := 1
+		select {
+		case <-got:
+			n++
+		case <-time.After(50 * time.Millisecond):
+		}
+		fmt.Println("caught", n)
+		if err := c.Finish(); err != nil {
+			return 1
+		}
+		return 0
+	},
 	"orphan": func(c *control.Client) int { // waits for the launcher's end
 		lost := make(chan control.Event)
 		c.Watch(func(e control.Event) { lost <- e })
