@@ -1,0 +1,341 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-hpc/weft/internal/pause"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// A second process, the test binary again, plays the other rank. Rank 0 tells it
+// by a frame which game comes next: the tag is the game, Sig.Count the number of
+// rounds, Bytes the size. All games are ping-pong but for rate.
+const (
+	childEnv   = "WEFT_SHM_TEST_CHILD"
+	benchArena = 256 << 20
+
+	gameEnd = iota
+	gameFlag
+	gameFrames
+	gameRate
+	gamePull
+	gameBulk
+	gameDie
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		if err := child(); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func child() error {
+	f := os.NewFile(3, "segment")
+	tr, err := Open(f, Config{Index: 1, World: []int{0, 1}})
+	if err != nil {
+		return err
+	}
+	f.Close()
+	runtime.LockOSThread()
+	p, err := newPlayer(tr, 0)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := p.await(); err != nil {
+			return err
+		}
+		h := p.h
+		if h.Tag == gameEnd {
+			return tr.Close()
+		}
+		if h.Tag == gameDie {
+			return unix.Kill(os.Getpid(), unix.SIGKILL)
+		}
+		if err := p.play(h.Tag, int(h.Sig.Count), int(h.Bytes), false); err != nil {
+			return fmt.Errorf("game %d of %d bytes: %w", h.Tag, h.Bytes, err)
+		}
+	}
+}
+
+// player is one rank of a game, and its sink.
+type player struct {
+	*Transport
+	peer int
+	buf  []byte // in the arena
+	heap []byte
+
+	frames, landed, sent int
+	h                    wire.Header
+	down                 error
+	sink                 transport.Sink
+}
+
+func newPlayer(tr *Transport, peer int) (*player, error) {
+	p := &player{Transport: tr, peer: peer, heap: make([]byte, 32<<20)}
+	p.sink = p
+	var err error
+	if p.buf, err = tr.Arena().Alloc(32 << 20); err == nil {
+		clear(p.buf)
+		for i := range p.heap {
+			p.heap[i] = byte(i)
+		}
+	}
+	return p, err
+}
+
+func (p *player) Frame(_ int, h *wire.Header, _ []byte) { p.frames++; p.h = *h }
+func (p *player) Dest(_ int, h *wire.Header, n int) []byte {
+	return p.heap[:n]
+}
+func (p *player) Landed(int, *wire.Header)  { p.landed++ }
+func (p *player) Sent(int, uint32)          { p.sent++ }
+func (p *player) PeerDown(_ int, err error) { p.down = err }
+
+// await polls until the next frame or payload.
+func (p *player) await() error {
+	for want := p.frames + p.landed + 1; p.frames+p.landed < want; {
+		if p.Poll(p.sink) == 0 {
+			pause.Spin(1)
+		}
+		if p.down != nil {
+			return p.down
+		}
+	}
+	return nil
+}
+
+func (p *player) start(game, rounds, n int) error {
+	return p.Send(p.peer, &wire.Header{Kind: wire.Credit, Flags: wire.HasBytes | wire.HasSig, Tag: int32(game), Bytes: uint64(n),
+		Sig: wire.Signature{Count: uint64(rounds)}}, nil)
+}
+
+// play plays rounds of a game; the one who is first begins.
+func (p *player) play(game int32, rounds, n int, first bool) error {
+	if game == gameFlag {
+		p.playFlag(rounds, first)
+		return nil
+	}
+	h := wire.Header{Kind: wire.Eager}
+	throw := func() error { return p.Send(p.peer, &h, p.heap[:n]) }
+	caught := func() error { return nil }
+	switch game {
+	case gameRate:
+		return p.playRate(rounds, n, first)
+	case gamePull:
+		h = wire.Header{Kind: wire.RTS, Flags: wire.HasID | wire.HasBytes | wire.HasRegion, Bytes: uint64(n)}
+		half := len(p.buf) / 2
+		h.Region, _ = p.Describe(p.buf[:n])
+		throw = func() error { return p.Send(p.peer, &h, nil) }
+		caught = func() error { return p.Pull(p.peer, p.h.Region, p.buf[half:half+n]) }
+	case gameBulk:
+		h = wire.Header{Kind: wire.Data, Flags: wire.HasID | wire.HasBytes, Bytes: uint64(n)}
+		throw = func() error { return p.SendBulk(p.peer, &h, p.heap[:n], 1) }
+	}
+	for range rounds {
+		for turn := range 2 {
+			var err error
+			if first == (turn == 0) {
+				err = throw()
+			} else if err = p.await(); err == nil {
+				err = caught()
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// playFlag is the bare floor: a word in each direction, and nothing else.
+func (p *player) playFlag(rounds int, first bool) {
+	zero := p.seg.arenaAt(0) + benchArena/2
+	ping, pong := at32(p.seg.mem, zero), at32(p.seg.mem, zero+256)
+	if !first {
+		ping, pong = pong, ping
+	}
+	base := ping.Load()
+	for i := range uint32(rounds) {
+		if first {
+			ping.Store(base + i + 1)
+		}
+		for pong.Load() != base+i+1 {
+			pause.Spin(1)
+		}
+		if !first {
+			ping.Store(base + i + 1)
+		}
+	}
+}
+
+// playRate streams frames one way and returns one at the end.
+func (p *player) playRate(rounds, n int, first bool) error {
+	h := wire.Header{Kind: wire.Eager}
+	if !first {
+		for want := p.frames + rounds; p.frames < want; {
+			p.Poll(p.sink)
+		}
+		return p.Send(p.peer, &h, nil)
+	}
+	for range rounds {
+		for p.Send(p.peer, &h, p.heap[:n]) != nil {
+			pause.Spin(4)
+		}
+	}
+	return p.await()
+}
+
+// startChild starts the other process, on core 1 when there is one, and pins
+// this thread to core 0.
+func startChild(tb testing.TB) *player {
+	tb.Helper()
+	f, err := Create("processes", 2, benchArena)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	runtime.LockOSThread()
+	var before, own, other unix.CPUSet
+	must(tb, unix.SchedGetaffinity(0, &before))
+	own.Set(0)
+	other.Set(runtime.NumCPU() - 1)
+	must(tb, unix.SchedSetaffinity(0, &other)) // inherited by the child
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.Stderr = os.Stderr
+	must(tb, cmd.Start())
+	must(tb, unix.SchedSetaffinity(0, &own))
+	tr, err := Open(f, Config{Index: 0, World: []int{0, 1}, Oversubscribed: runtime.NumCPU() < 2})
+	must(tb, err)
+	p, err := newPlayer(tr, 1)
+	must(tb, err)
+	exited := make(chan struct{})
+	go func() {
+		err := cmd.Wait()
+		tr.MarkDown(1, fmt.Errorf("process ended: %v", err))
+		close(exited)
+	}()
+	tb.Cleanup(func() {
+		if p.down == nil {
+			must(tb, p.start(gameEnd, 0, 0))
+		}
+		<-exited
+		must(tb, tr.Close())
+		must(tb, unix.SchedSetaffinity(0, &before))
+		runtime.UnlockOSThread()
+	})
+	return p
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestProcesses plays every game with a real second process, then kills it.
+func TestProcesses(t *testing.T) {
+	p := startChild(t)
+	for _, g := range []int{gameFlag, gameFrames, gameRate, gamePull, gameBulk} {
+		for _, n := range []int{0, 1, 8, 8000, 1 << 20, 9<<20 + 1} {
+			if n > p.MaxEager() && g <= gameRate {
+				continue
+			}
+			must(t, p.start(g, 20, n))
+			if err := p.play(int32(g), 20, n, true); err != nil {
+				t.Fatalf("game %d of %d bytes: %v", g, n, err)
+			}
+		}
+	}
+	must(t, p.start(gameDie, 0, 0))
+	if err := p.await(); err == nil {
+		t.Error("the death of the other process was not reported")
+	}
+	if err := p.Pull(1, wire.Region{Kind: regionArena, Key: 1}, p.heap[:100]); err == nil {
+		t.Error("pulled from a process that is dead")
+	}
+}
+
+// BenchmarkProcesses measures between two processes on two cores. An iteration
+// is a short block of the floor and a short block of the game, so that both see
+// the same placement; reported are medians, and the median of the ratios.
+// The floor is a bare flag for frames and a bare copy of the same size for payloads.
+func BenchmarkProcesses(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		game, n     int
+		rounds      int
+		floorRounds int
+	}{
+		{"Latency/8", gameFrames, 8, 1000, 1000},
+		{"Latency/1K", gameFrames, 1 << 10, 1000, 1000},
+		{"Latency/8K", gameFrames, 8 << 10, 300, 1000},
+		{"Rate/8", gameRate, 8, 10000, 1000},
+		{"Pull/64K", gamePull, 64 << 10, 100, 100},
+		{"Pull/1M", gamePull, 1 << 20, 20, 20},
+		{"Pull/16M", gamePull, 16 << 20, 2, 2},
+		{"Bulk/64K", gameBulk, 64 << 10, 100, 100},
+		{"Bulk/1M", gameBulk, 1 << 20, 20, 20},
+		{"Bulk/16M", gameBulk, 16 << 20, 2, 2},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := startChild(b)
+			block := func(game, rounds int) float64 {
+				must(b, p.start(game, rounds, c.n))
+				start := time.Now()
+				must(b, p.play(int32(game), rounds, c.n, true))
+				ns := float64(time.Since(start)) / float64(rounds)
+				if game == gameRate {
+					return ns
+				}
+				return ns / 2 // one way
+			}
+			floor := func() float64 { return block(gameFlag, c.floorRounds) }
+			if c.n >= 64<<10 {
+				other := p.seg.mem[p.seg.arenaAt(1):]
+				floor = func() float64 {
+					start := time.Now()
+					for range c.floorRounds {
+						copyPieces(p.buf[len(p.buf)/2:][:c.n], other[:c.n])
+					}
+					return float64(time.Since(start)) / float64(c.floorRounds)
+				}
+			}
+			block(c.game, c.rounds)
+			var floors, games, ratios []float64
+			for b.Loop() {
+				f, g := floor(), block(c.game, c.rounds)
+				floors, games, ratios = append(floors, f), append(games, g), append(ratios, g/f)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(floors), "floor-ns")
+			b.ReportMetric(median(games), "ns")
+			b.ReportMetric(median(ratios), "x-floor")
+			if c.n >= 64<<10 {
+				b.ReportMetric(float64(c.n)/median(games), "GB/s")
+			}
+		})
+	}
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
