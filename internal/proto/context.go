@@ -43,6 +43,7 @@ type Context struct {
 	probes []*Op
 	sig    wire.Signature // of the collective in progress
 	inColl bool
+	past   [8]wire.Signature // of the last collectives, by sequence number
 }
 
 type commSlot struct {
@@ -191,11 +192,12 @@ func (x *Context) speaks(rank, world int32) bool {
 // and returns an error when a message shows that a member has called another.
 func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
 	x.sig, x.inColl = sig, true
+	x.past[sig.Seq%uint32(len(x.past))] = sig
 	var err error
 	if x.queue.Messages() > 0 {
 		x.queue.EachMessage(func(n *match.Node[*Message]) {
 			if m := n.Owner; err == nil && m.signed && x.disagrees(&m.sig) {
-				err = &MismatchError{Mine: sig, Theirs: m.sig, Rank: n.Src}
+				err = x.mismatch(n.Owner)
 			}
 		})
 	}
@@ -205,8 +207,24 @@ func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
 // EndCollective notes that no collective is in progress.
 func (c *Core) EndCollective(x *Context) { x.inColl = false }
 
-// disagrees tells whether a signature belongs to the same call as the
-// collective in progress, yet differs.
+// disagrees tells whether a message shows that its sender made another call
+// than this rank: its signature differs from that of the same call here, or
+// belongs to a call that is over here, which has received all its messages.
 func (x *Context) disagrees(sig *wire.Signature) bool {
-	return x.inColl && sig.Seq == x.sig.Seq && *sig != x.sig
+	switch d := int32(sig.Seq - x.sig.Seq); {
+	case d < 0:
+		return true
+	case d == 0:
+		return !x.inColl || *sig != x.sig
+	}
+	return false
+}
+
+// mismatch is the error for a message that disagrees.
+func (x *Context) mismatch(m *Message) error {
+	mine := x.past[m.sig.Seq%uint32(len(x.past))]
+	if mine.Seq != m.sig.Seq {
+		mine = x.sig // the call itself is forgotten
+	}
+	return &MismatchError{Mine: mine, Theirs: m.sig, Rank: m.node.Src}
 }

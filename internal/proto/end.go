@@ -163,12 +163,8 @@ func isLeft(err error) bool { return errors.Is(err, ErrPeerLeft) }
 
 func (c *Core) gone(peer int32, err error) {
 	p := &c.peers[peer]
-	switch {
-	case p.gone == nil:
-	case isLeft(p.gone) && !isLeft(err):
-		return // it said goodbye first: the end of its connection is no loss
-	default:
-		return
+	if p.gone != nil {
+		return // if it said goodbye first, the end of its connection is no loss
 	}
 	p.gone = err
 	c.absent++
@@ -177,7 +173,7 @@ func (c *Core) gone(peer int32, err error) {
 	}
 	for _, op := range c.ops.live() {
 		if op.world == peer && (op.state == offered || op.state == awaiting) {
-			c.finish(op, err)
+			c.finish(op, cmpErr(op.Ctx.comm.revoked, err))
 		}
 	}
 	for i := range c.comms {
@@ -230,11 +226,19 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if m.revoked != nil {
 		return
 	}
-	// The notices go first: a CANCELACK after one needs no explanation.
 	payload := append([]byte{causeCode(err)}, reason...)
 	if len(payload) > maxReason {
 		payload = payload[:maxReason]
 	}
+	c.notify(m, payload)
+	c.revoke(m, err)
+}
+
+// notify tells all members that a communicator is revoked. Every member that
+// learns of it does so, so that all do even if the first one dies half-way, and
+// so that nobody hears a member's Goodbye before he hears why it left. Notices
+// go before anything else: a CANCELACK after one needs no explanation.
+func (c *Core) notify(m *Comm, payload []byte) {
 	for _, w := range m.members {
 		if w == c.rank || c.peers[w].gone != nil {
 			continue
@@ -243,26 +247,30 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank}
 		a.Payload = payload
 	}
-	c.revoke(m, err)
 }
 
 // maxReason fits the eager limit of every transport.
 const maxReason = 512
 
 func causeCode(err error) byte {
-	if errors.Is(err, ErrMismatch) {
-		return 1
+	for code, cause := range causes {
+		if errors.Is(err, cause) {
+			return byte(code)
+		}
 	}
 	return 0
 }
+
+// causes of a revocation that all members learn of, by code on the wire.
+var causes = [...]error{ErrRevoked, ErrMismatch, ErrPeerLost, ErrPeerLeft}
 
 func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 	if len(payload) == 0 || len(payload) > maxReason {
 		return violation(peer, h, fmt.Sprintf("it has a payload of %d bytes, not 1 to %d", len(payload), maxReason))
 	}
 	e := &RevokedError{By: h.Src, Reason: string(payload[1:]), Cause: ErrRevoked}
-	if payload[0] == 1 {
-		e.Cause = ErrMismatch
+	if code := int(payload[0]); code < len(causes) {
+		e.Cause = causes[code]
 	}
 	x := c.context(h.Ctx)
 	if x == nil {
@@ -275,6 +283,7 @@ func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 		return violation(peer, h, fmt.Sprintf("it is not rank %d of the communicator", h.Src))
 	}
 	if x.comm.revoked == nil {
+		c.notify(x.comm, slices.Clone(payload))
 		c.revoke(x.comm, e)
 	}
 	return nil

@@ -83,13 +83,15 @@ func (e *MismatchError) Unwrap() error { return ErrMismatch }
 type RevokedError struct {
 	By     int32 // rank in the communicator
 	Reason string
-	Cause  error // ErrMismatch or ErrRevoked
+	Cause  error // why, if it is an error of this package
 }
 
-func (e *RevokedError) Error() string { return e.Reason }
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("%v: rank %d reports: %s", ErrRevoked, e.By, e.Reason)
+}
 
-// Unwrap returns the cause.
-func (e *RevokedError) Unwrap() error { return e.Cause }
+// Unwrap returns ErrRevoked and the cause.
+func (e *RevokedError) Unwrap() []error { return []error{ErrRevoked, e.Cause} }
 
 // Kind is the kind of an operation.
 type Kind uint8

@@ -292,7 +292,7 @@ func (c *Core) arrived(x *Context, m *Message) {
 		return
 	}
 	if m.signed && x.disagrees(&m.sig) {
-		err := &MismatchError{Mine: x.sig, Theirs: m.sig, Rank: m.node.Src}
+		err := x.mismatch(m)
 		c.Revoke(x.comm, err, err.Error()) // before drop, so that the sender hears why
 		c.drop(m)
 		return
