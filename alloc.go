@@ -21,7 +21,7 @@ type Buf[T any] struct {
 func Alloc[T any](w *World, n int) (*Buf[T], error) {
 	el := elemOf[T]()
 	fail := func(err error, hint string) error {
-		return &Error{Op: "Alloc", Rank: w.comm.rank, Peer: -1, Tag: -1, Want: -1, Got: -1,
+		return &Error{Op: "Alloc", Rank: w.comm.rank, Peer: NoRank, Tag: NoRank, Want: -1, Got: -1,
 			Elem: fmt.Sprintf("%d of %v", n, el.typ), Err: err, Hint: hint, CallSite: callSite()}
 	}
 	switch {
@@ -46,7 +46,7 @@ func (b *Buf[T]) Slice() []T { return b.slice }
 // Free gives the memory back. No operation may use it any more.
 func (b *Buf[T]) Free() error {
 	if !b.freed.CompareAndSwap(false, true) {
-		return &Error{Op: "Free", Peer: -1, Tag: -1, Want: -1, Got: -1, Err: ErrMemory,
+		return &Error{Op: "Free", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: ErrMemory,
 			Hint: "this Buf was freed before", CallSite: callSite()}
 	}
 	b.slice = nil

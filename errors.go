@@ -54,13 +54,13 @@ var (
 )
 
 // Error is the error of a call: what failed, where, and what to do about it.
-// Fields that do not apply are -1, zero or empty.
+// Fields that do not apply are NoRank, -1, zero or empty.
 type Error struct {
 	Op       string // the call: Send, Recv, Allreduce
 	Comm     string // name of the communicator
 	Rank     int    // this rank in it
-	Peer     int    // the other rank, AnySource or -1
-	Tag      int    // AnyTag or -1
+	Peer     int    // the other rank, AnySource or NoRank
+	Tag      int    // AnyTag, or NoRank
 	Want     int64  // bytes that the call expected or had room for, or -1
 	Got      int64  // bytes that there were, or -1
 	Elem     string // the element type
@@ -115,7 +115,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // errorf makes an Error of a call on c that names no peer.
 func (c *Comm) errorf(op string, err error, hint string, args ...any) *Error {
-	return &Error{Op: op, Comm: c.name, Rank: c.rank, Peer: -1, Tag: -1, Want: -1, Got: -1,
+	return &Error{Op: op, Comm: c.name, Rank: c.rank, Peer: NoRank, Tag: NoRank, Want: -1, Got: -1,
 		Err: err, Hint: fmt.Sprintf(hint, args...), CallSite: callSite()}
 }
 

@@ -18,7 +18,7 @@ import (
 // an error.
 func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm) error, opts ...Option) error {
 	if n < 1 {
-		return &Error{Op: "Local", Peer: -1, Tag: -1, Want: -1, Got: -1, Err: fmt.Errorf("%w: a world of %d ranks", ErrRank, n), CallSite: callSite()}
+		return &Error{Op: "Local", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: fmt.Errorf("%w: a world of %d ranks", ErrRank, n), CallSite: callSite()}
 	}
 	cfg := newConfig(opts)
 	fabric := sim.New(n, cfg.fabric)

@@ -13,6 +13,7 @@ type Option func(*config)
 type config struct {
 	transport  string // what --transport says otherwise
 	unexpected int64
+	eagerMax   int // below the transport's; 0: no limit
 	codec      Codec
 	fabric     sim.Config
 	killed     func(kill func(rank int))
@@ -68,7 +69,8 @@ type Faults struct {
 // WithFaults makes Local run on a faulty fabric. Other worlds ignore it.
 func WithFaults(f Faults) Option {
 	return func(c *config) {
-		c.fabric = sim.Config{Seed: f.Seed, Delay: f.Delay, Duplicate: f.Duplicate, Again: f.Full, NoPull: f.Stream, SmallEager: f.Eager}
+		c.fabric = sim.Config{Seed: f.Seed, Delay: f.Delay, Duplicate: f.Duplicate, Again: f.Full, NoPull: f.Stream}
+		c.eagerMax = f.Eager
 	}
 }
 

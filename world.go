@@ -48,7 +48,7 @@ func newWorld(cfg *config, l *link) *World {
 	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, grace: cfg.leave, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
-		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin,
+		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
 	})
 	members := make([]int32, l.size)
 	for i := range members {
@@ -93,7 +93,7 @@ func (w *World) Stats() Stats {
 func Init(ctx context.Context, opts ...Option) (*World, error) {
 	w, err := initialize(ctx, newConfig(opts))
 	if err != nil {
-		return nil, &Error{Op: "Init", Peer: -1, Tag: -1, Want: -1, Got: -1, Err: err}
+		return nil, &Error{Op: "Init", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: err}
 	}
 	return w, nil
 }
@@ -185,7 +185,7 @@ func (w *World) Close(ctx context.Context) error {
 	defer stop()
 	errs := []error{w.engine.Drain(ctx)}
 	if pending > 0 {
-		errs = append(errs, &Error{Op: "Close", Peer: -1, Tag: -1, Want: -1, Got: -1, Rank: w.comm.rank, Err: ErrPending,
+		errs = append(errs, &Error{Op: "Close", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Rank: w.comm.rank, Err: ErrPending,
 			Hint: fmt.Sprintf("%d operations were not waited for; use Scope.Wait before returning", pending)})
 	}
 	if w.leave != nil {

@@ -64,7 +64,9 @@ type Config struct {
 	// PullMin is the length from which a message in memory that its receiver
 	// can reach is pulled by it rather than sent eagerly.
 	PullMin int
-	Policy  Policy
+	// EagerMax lowers the eager limit of the transports, if it is not zero.
+	EagerMax int
+	Policy   Policy
 }
 
 // Who has the poller's role.
@@ -140,7 +142,11 @@ func New(cfg Config) *Engine {
 	}
 	for peer, t := range cfg.Route {
 		if t != nil {
-			e.core.SetLimits(peer, t.MaxEager(), cfg.PullMin)
+			eagerMax := t.MaxEager()
+			if cfg.EagerMax > 0 {
+				eagerMax = min(eagerMax, cfg.EagerMax)
+			}
+			e.core.SetLimits(peer, eagerMax, cfg.PullMin)
 		}
 	}
 	e.startSleepers()

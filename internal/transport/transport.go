@@ -33,7 +33,7 @@ type Transport interface {
 	// Name is the name that --transport takes: shm, tcp, verbs, sim.
 	Name() string
 
-	// MaxEager is the longest payload that Send takes.
+	// MaxEager is the longest payload that Send takes, at least 1 KiB.
 	MaxEager() int
 
 	// Send hands over one frame. The header and payload are copied or written
