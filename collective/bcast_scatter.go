@@ -12,7 +12,7 @@ package collective
 // bcastScatterRing: block i starts at rank i and travels around the ring. In
 // step k rank r passes block r-k to rank r+1.
 //
-//	steps     at most ceil(log2 P) + P-1
+//	steps     ceil(log2 P) + P-1
 //	messages  P(P-1) + P-1 - (blocks that the scatter hands out)
 //	          = P(P-1) + P-1 - P log2(P)/2 for P a power of two
 //	bytes     (P-1) S

@@ -27,6 +27,7 @@ var rankCounts = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 func Run(t *testing.T, w World) {
 	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) { answers(t, w, alg) })
 	forAlgorithms(t, "Long", func(t *testing.T, alg *collective.Algorithm) { long(t, w, alg) })
+	forAlgorithms(t, "ManyRanks", func(t *testing.T, alg *collective.Algorithm) { manyRanks(t, w, alg) })
 	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faults(t, w, alg) })
 	for _, kind := range collective.Kinds() {
 		t.Run("Selected/"+kind.String(), func(t *testing.T) { selected(t, w, kind) })
@@ -187,6 +188,27 @@ func long(t *testing.T, w World, alg *collective.Algorithm) {
 		}
 		for _, inPlace := range inPlaces(alg.Kind) {
 			mustRun(t, w, trial{alg.Kind, alg.Name, ranks, ranks / 2, count, sumUint8, inPlace})
+		}
+	}
+}
+
+// manyRanks runs trees that are deep, and full but for one rank or with one rank
+// too many.
+func manyRanks(t *testing.T, w World, alg *collective.Algorithm) {
+	for _, ranks := range []int{31, 33, 64} {
+		ops := operators(alg, ranks)
+		if len(ops) == 0 {
+			continue
+		}
+		op := ops[0]
+		if alg.Suits(ranks, false) && alg.Kind.Reduces() {
+			op = matrix
+		}
+		for _, root := range []int{0, ranks / 3, ranks - 1} {
+			mustRun(t, w, trial{alg.Kind, alg.Name, ranks, root, 3, op, false})
+			if !alg.Kind.Rooted() {
+				break
+			}
 		}
 	}
 }
