@@ -285,3 +285,18 @@ func TestColors(t *testing.T) {
 		t.Error("temperatures outside 0..1 are not clamped")
 	}
 }
+
+func TestSketch(t *testing.T) {
+	plate := mat.NewDense(4, 4, nil)
+	for j := range 4 {
+		plate.Set(0, j, 1)
+		plate.Set(1, j, 1)
+		plate.Set(3, j, 0.55)
+	}
+	if got, want := sketch(plate, 8), "@@@@@@@@\n@@@@@@@@\n        \n++++++++\n"; got != want {
+		t.Errorf("sketch:\n%swant:\n%s", got, want)
+	}
+	if got := sketch(mat.NewDense(1, 100, nil), 4); got != "    \n" {
+		t.Errorf("sketch of a flat plate: %q", got)
+	}
+}

@@ -133,7 +133,7 @@ func run(ctx context.Context, world *weft.Comm, args []string) error {
 
 	first := world.Rank() == 0
 	if first {
-		fmt.Printf("heat2d: %d ranks, transport %s\n", world.Size(), world.World().Transport())
+		fmt.Printf("heat2d: ranks: %d, transport: %s\n", world.Size(), world.World().Transport())
 		fmt.Printf("heat2d: a plate of %d x %d cells, cut into %d x %d blocks\n", height, width, s.grid.rows, s.grid.cols)
 	}
 	done, change, took, err := s.solve(ctx, set)
