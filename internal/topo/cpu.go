@@ -92,9 +92,9 @@ func (r Root) Cores(allowed []int, want int) ([][]int, error) {
 // threads returns the hardware threads of cpu's core, cpu among them.
 func (r Root) threads(cpu int) ([]int, error) {
 	dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
-	s, err := r.read(dir + "core_cpus_list")
+	s, err := r.Text(dir + "core_cpus_list")
 	if errors.Is(err, fs.ErrNotExist) {
-		s, err = r.read(dir + "thread_siblings_list") // before Linux 5.0
+		s, err = r.Text(dir + "thread_siblings_list") // before Linux 5.0
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return []int{cpu}, nil
@@ -131,7 +131,7 @@ func (r Root) Nodes() ([]Node, error) {
 		if err != nil || !strings.HasPrefix(name, "node") {
 			continue
 		}
-		s, err := r.read(dir + "/" + name + "/cpulist")
+		s, err := r.Text(dir + "/" + name + "/cpulist")
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (r Root) LastCache(cpu int) (size int64, shared []int, err error) {
 		if !strings.HasPrefix(name, "index") {
 			continue
 		}
-		s, err := r.read(dir + "/" + name + "/size")
+		s, err := r.Text(dir + "/" + name + "/size")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -171,7 +171,7 @@ func (r Root) LastCache(cpu int) (size int64, shared []int, err error) {
 		if n <= size {
 			continue
 		}
-		list, err := r.read(dir + "/" + name + "/shared_cpu_list")
+		list, err := r.Text(dir + "/" + name + "/shared_cpu_list")
 		if err != nil {
 			return 0, nil, err
 		}

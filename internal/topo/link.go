@@ -30,7 +30,7 @@ func (r Root) Links() ([]Link, error) {
 	var links []Link
 	for _, name := range names {
 		at := dir + "/" + name + "/"
-		flags, err := r.read(at + "flags")
+		flags, err := r.Text(at + "flags")
 		if err != nil {
 			continue // bonding_masters is a file; an interface may have gone
 		}
@@ -41,7 +41,7 @@ func (r Root) Links() ([]Link, error) {
 		l := Link{Name: name, Loopback: f&0x8 != 0, NUMA: -1}
 		// An interface whose driver does not report a state is as good as its
 		// administrative flag; "unknown" is what loopback says.
-		state, err := r.read(at + "operstate")
+		state, err := r.Text(at + "operstate")
 		l.Up = f&0x1 != 0 && (err != nil || state == "up" || state == "unknown")
 		if l.MTU, err = r.number(at + "mtu"); err != nil {
 			return nil, err

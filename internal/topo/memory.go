@@ -12,7 +12,7 @@ import (
 // Memory returns the bytes of memory that the machine has, and those that a new
 // program can have without swapping.
 func (r Root) Memory() (total, available int64, err error) {
-	s, err := r.read("proc/meminfo")
+	s, err := r.Text("proc/meminfo")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -36,7 +36,7 @@ const Unlimited = math.MaxInt64
 // Limit returns this process's soft and hard limit of that name, as
 // /proc/self/limits spells it: "Max locked memory".
 func (r Root) Limit(name string) (soft, hard int64, err error) {
-	s, err := r.read("proc/self/limits")
+	s, err := r.Text("proc/self/limits")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -79,7 +79,7 @@ func (r Root) Tasks() (n int64, which string, err error) {
 		}
 		lower(m, "kernel."+name)
 	}
-	groups, err := r.read("proc/self/cgroup")
+	groups, err := r.Text("proc/self/cgroup")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, "", err
 	}

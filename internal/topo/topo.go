@@ -55,15 +55,16 @@ func unknown(format string, args ...any) Answer { return Answer{Unknown, fmt.Spr
 
 func (r Root) path(p string) string { return filepath.Join(string(r), p) }
 
-// read returns a file's contents without the white space around them.
-func (r Root) read(p string) (string, error) {
+// Text returns a file's contents without the white space around them: what the
+// kernel says in one line, mostly.
+func (r Root) Text(p string) (string, error) {
 	b, err := os.ReadFile(r.path(p))
 	return strings.TrimSpace(string(b)), err
 }
 
 // number reads a file that holds one decimal number.
 func (r Root) number(p string) (int64, error) {
-	s, err := r.read(p)
+	s, err := r.Text(p)
 	if err != nil {
 		return 0, err
 	}
