@@ -3,10 +3,12 @@ package weft
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/transport/shm"
+	"github.com/weft-hpc/weft/internal/transport/tcp"
 )
 
 // connect chooses the transports of a rank that weftrun started, and joins the
@@ -26,12 +28,14 @@ func connect(ctx context.Context, cfg *config, client *control.Client) (*link, e
 		if oneHost {
 			return connectShm(ctx, l, client, "all ranks are on this host")
 		}
-		return nil, fmt.Errorf("%w: ranks are on several hosts", ErrTransport)
+		return connectTCP(ctx, l, client, "ranks are on several hosts")
 	case "shm":
 		if !oneHost {
 			return nil, fmt.Errorf("%w: shm: %d of %d ranks are on other hosts; use --transport auto", ErrTransport, env.Size-env.LocalSize(), env.Size)
 		}
 		return connectShm(ctx, l, client, "as asked")
+	case "tcp":
+		return connectTCP(ctx, l, client, "as asked")
 	}
 	return nil, fmt.Errorf("%w: there is no transport %q; use auto, shm or tcp", ErrTransport, asked)
 }
@@ -53,5 +57,27 @@ func connectShm(ctx context.Context, l *link, client *control.Client, why string
 	l.route = routeAll(l.size, l.rank, t)
 	l.arena = t.Arena()
 	l.via = "shm: " + why
+	return l, nil
+}
+
+func connectTCP(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
+	env := client.Env()
+	t, err := tcp.Listen(tcp.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Secret: client.Secret(),
+		Interface: env.Interface, Loopback: env.LocalSize() == env.Size,
+		Notice: func(line string) { fmt.Fprintf(os.Stderr, "weft: rank %d: %s\n", env.Rank, line) }})
+	if err != nil {
+		return nil, fmt.Errorf("%w: tcp: %w", ErrTransport, err)
+	}
+	cards, err := client.Join(ctx, t.Card())
+	if err == nil {
+		err = t.SetCards(cards)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	l.transports = []transport.Transport{t}
+	l.route = routeAll(l.size, l.rank, t)
+	l.via = "tcp: " + why + "; " + t.About()
 	return l, nil
 }

@@ -1,74 +1,27 @@
 package weft
 
+import "github.com/weft-hpc/weft/internal/kernel"
+
 // Sum adds. Complex numbers and integers have it too; integers wrap.
-func Sum[T Number]() Op[T] { return builtin(&sums, "sum", sum[T]) }
+func Sum[T Number]() Op[T] { return builtin(&sums, "sum", kernel.Sum[T]) }
 
 // Prod multiplies.
-func Prod[T Number]() Op[T] { return builtin(&prods, "prod", prod[T]) }
+func Prod[T Number]() Op[T] { return builtin(&prods, "prod", kernel.Prod[T]) }
 
 // Min is the smaller one. A NaN on any rank gives NaN, and -0 is less than +0.
-func Min[T Real]() Op[T] { return builtin(&mins, "min", minimum[T]) }
+func Min[T Real]() Op[T] { return builtin(&mins, "min", kernel.Min[T]) }
 
 // Max is the larger one. A NaN on any rank gives NaN, and -0 is less than +0.
-func Max[T Real]() Op[T] { return builtin(&maxs, "max", maximum[T]) }
+func Max[T Real]() Op[T] { return builtin(&maxs, "max", kernel.Max[T]) }
 
 // BitAnd is the bitwise and.
-func BitAnd[T Integer]() Op[T] { return builtin(&ands, "bitand", bitAnd[T]) }
+func BitAnd[T Integer]() Op[T] { return builtin(&ands, "bitand", kernel.BitAnd[T]) }
 
 // BitOr is the bitwise or.
-func BitOr[T Integer]() Op[T] { return builtin(&ors, "bitor", bitOr[T]) }
+func BitOr[T Integer]() Op[T] { return builtin(&ors, "bitor", kernel.BitOr[T]) }
 
 // BitXor is the bitwise exclusive or.
-func BitXor[T Integer]() Op[T] { return builtin(&xors, "bitxor", bitXor[T]) }
-
-func sum[T Number](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] += in[i]
-	}
-}
-
-func prod[T Number](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] *= in[i]
-	}
-}
-
-func minimum[T Real](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] = min(inout[i], in[i])
-	}
-}
-
-func maximum[T Real](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] = max(inout[i], in[i])
-	}
-}
-
-func bitAnd[T Integer](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] &= in[i]
-	}
-}
-
-func bitOr[T Integer](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] |= in[i]
-	}
-}
-
-func bitXor[T Integer](inout, in []T) {
-	in = in[:len(inout)]
-	for i := range inout {
-		inout[i] ^= in[i]
-	}
-}
+func BitXor[T Integer]() Op[T] { return builtin(&xors, "bitxor", kernel.BitXor[T]) }
 
 // opSet holds an operator for each predeclared type, so that Sum[float64]() and
 // the like allocate nothing.
@@ -90,13 +43,13 @@ type opSet struct {
 }
 
 var (
-	sums  = numberOps("sum", sum[float32], sum[float64], sum[complex64], sum[complex128], integerOps("sum", sum, sum, sum, sum, sum, sum, sum, sum, sum, sum))
-	prods = numberOps("prod", prod[float32], prod[float64], prod[complex64], prod[complex128], integerOps("prod", prod, prod, prod, prod, prod, prod, prod, prod, prod, prod))
-	mins  = numberOps("min", minimum[float32], minimum[float64], nil, nil, integerOps("min", minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum, minimum))
-	maxs  = numberOps("max", maximum[float32], maximum[float64], nil, nil, integerOps("max", maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum, maximum))
-	ands  = integerOps("bitand", bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd, bitAnd)
-	ors   = integerOps("bitor", bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr, bitOr)
-	xors  = integerOps("bitxor", bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor, bitXor)
+	sums  = numberOps("sum", kernel.Sum[float32], kernel.Sum[float64], kernel.Sum[complex64], kernel.Sum[complex128], integerOps("sum", kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum))
+	prods = numberOps("prod", kernel.Prod[float32], kernel.Prod[float64], kernel.Prod[complex64], kernel.Prod[complex128], integerOps("prod", kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod))
+	mins  = numberOps("min", kernel.Min[float32], kernel.Min[float64], nil, nil, integerOps("min", kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min))
+	maxs  = numberOps("max", kernel.Max[float32], kernel.Max[float64], nil, nil, integerOps("max", kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max))
+	ands  = integerOps("bitand", kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd)
+	ors   = integerOps("bitor", kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr)
+	xors  = integerOps("bitxor", kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor)
 )
 
 func integerOps(name string, i func(a, b []int), i8 func(a, b []int8), i16 func(a, b []int16), i32 func(a, b []int32), i64 func(a, b []int64),

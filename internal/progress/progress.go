@@ -233,7 +233,7 @@ func (e *Engine) act() {
 		return
 	}
 	for len(e.core.Out) > 0 || len(e.core.Done) > 0 {
-		for i := range e.core.Out {
+		for i := 0; i < len(e.core.Out); i++ { // it may grow on the way
 			e.carryOut(&e.core.Out[i])
 		}
 		for _, op := range e.core.Done {
@@ -274,11 +274,8 @@ func (e *Engine) carryOut(a *proto.Action) {
 // with: taken, or its peer is gone.
 func (e *Engine) handOver(a *proto.Action) bool {
 	peer := int(a.Peer)
-	if gone := e.core.Gone(peer); gone != nil {
-		if a.Op != nil {
-			a.Op.Err = gone
-			e.finish(a.Op)
-		}
+	if e.core.Gone(peer) != nil {
+		e.refuse(a)
 		return true
 	}
 	t := e.route[peer]
@@ -302,11 +299,16 @@ func (e *Engine) handOver(a *proto.Action) bool {
 		return false
 	}
 	e.core.Lost(peer, err)
+	e.refuse(a)
+	return true
+}
+
+// refuse ends the eager send of an action that no transport takes any more.
+func (e *Engine) refuse(a *proto.Action) {
 	if a.Op != nil {
-		a.Op.Err = e.core.Gone(peer)
+		a.Op.Err = e.core.Refusal(a.Op)
 		e.finish(a.Op)
 	}
-	return true
 }
 
 // flush retries the outboxes.

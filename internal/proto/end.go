@@ -159,6 +159,12 @@ func (c *Core) Pending() int {
 	return n
 }
 
+// Refusal returns why a send cannot be handed over: its communicator is
+// revoked, or its peer gone.
+func (c *Core) Refusal(op *Op) error {
+	return either(op.Ctx.comm.revoked, c.peers[op.world].gone)
+}
+
 func isLeft(err error) bool { return errors.Is(err, ErrPeerLeft) }
 
 func (c *Core) gone(peer int32, err error) {
@@ -173,7 +179,7 @@ func (c *Core) gone(peer int32, err error) {
 	}
 	for _, op := range c.ops.live() {
 		if op.world == peer && (op.state == offered || op.state == awaiting) {
-			c.finish(op, cmpErr(op.Ctx.comm.revoked, err))
+			c.finish(op, either(op.Ctx.comm.revoked, err))
 		}
 	}
 	for i := range c.comms {

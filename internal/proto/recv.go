@@ -334,14 +334,15 @@ func (c *Core) probeAgain(x *Context) {
 // drop forgets a message, and tells a sender that waits for it.
 func (c *Core) drop(m *Message) {
 	if m.local != nil {
-		c.finish(m.local, cmpErr(m.local.Ctx.comm.revoked, ErrCanceled))
+		c.finish(m.local, either(m.local.Ctx.comm.revoked, ErrCanceled))
 	} else if m.sid != 0 && c.peers[m.peer].gone == nil {
 		c.control(m.peer, wire.CancelAck, wire.HasID).ID = m.sid
 	}
 	c.release(m)
 }
 
-func cmpErr(a, b error) error {
+// either returns the first error that is one.
+func either(a, b error) error {
 	if a != nil {
 		return a
 	}
