@@ -85,7 +85,9 @@ func (s *Session) start(ctx context.Context) (err error) {
 	s.cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
 	s.cmd.Env = append(os.Environ(), s.spec.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The job must not outlive this process, however that ends. (Go ends no
+	// thread that is not locked, so the parent of the child is this process.)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	s.cmd.Cancel = func() error { return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM) }
 	s.cmd.WaitDelay = 5 * time.Second
 	if err := s.cmd.Start(); err != nil {
