@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -183,6 +184,10 @@ func (st *stable) get(role string) (*contest.Session, error) {
 	}
 	st.sessions[role] = s
 	return s, nil
+}
+
+func (st *stable) running() []*contest.Session {
+	return slices.Collect(maps.Values(st.sessions))
 }
 
 // retire ends role's session and notes how it behaved.

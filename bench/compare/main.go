@@ -124,9 +124,13 @@ func compare(ctx context.Context, o options) error {
 	m.Peers["mpich"] = report.Version("mpichversion")
 	m.Notes = append(m.Notes, fmt.Sprintf("%d rounds, blocks of %v, seed %d", o.rounds, o.block, o.seed))
 
+	foreign, err := contest.Foreign()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
 	b := &bencher{paths: o.paths, ctx: ctx, rounds: o.rounds, block: o.block, timeout: o.timeout,
 		rng: rand.New(rand.NewPCG(o.seed, 0))}
-	var err error
 	if b.gauge, err = contest.Start(ctx, b.server(floor, pairSHM)); err != nil {
 		return fmt.Errorf("cannot sample the placement of the processors (run bench/compare.sh, which builds the programs): %w", err)
 	}
@@ -160,6 +164,12 @@ func compare(ctx context.Context, o options) error {
 	}
 	st.close()
 	m.Runs = append(m.Runs, st.runs...)
+	b.gauge.Close()
+	after, err := contest.Foreign()
+	if err != nil {
+		return err
+	}
+	m.Foreign = max(0, (after-foreign).Seconds()/time.Since(begin).Seconds())
 	return finish(b, &m, o)
 }
 
@@ -177,10 +187,9 @@ func summary(r report.Row) string {
 
 // finish writes the results, and fails if they are not complete.
 func finish(b *bencher, m *report.Machine, o options) error {
-	b.gauge.Close()
 	m.Finish()
 	if m.Foreign > 0.1 {
-		m.Notes = append(m.Notes, fmt.Sprintf("other programs used %.2f cores during the run: trust no figure far", m.Foreign))
+		m.Notes = append(m.Notes, fmt.Sprintf("other programs used %.2f cores during the run", m.Foreign))
 	}
 	for _, run := range m.Runs {
 		if run.Idle > 0.02 {

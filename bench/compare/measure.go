@@ -39,13 +39,17 @@ type bencher struct {
 
 // rawTest is what the table was computed from.
 type rawTest struct {
-	Test     string                `json:"test"`
-	Unit     string                `json:"unit"`
-	Dropped  int                   `json:"dropped_rounds"`
-	Unsteady bool                  `json:"unsteady"`
-	Samples  []float64             `json:"placement_ns"`
-	Rounds   map[string][]*float64 `json:"rounds"`
+	Test      string                `json:"test"`
+	Unit      string                `json:"unit"`
+	Moved     int                   `json:"rounds_dropped_for_placement"`
+	Disturbed int                   `json:"rounds_dropped_for_noise"`
+	Unsteady  bool                  `json:"unsteady"`
+	Samples   []float64             `json:"placement_ns"`
+	Rounds    map[string][]*float64 `json:"rounds"`
 }
+
+// noise is the number of cores that other programs may use during a round.
+const noise = 0.25
 
 // An entrant is one contestant in one test: its role, and our kind of memory.
 type entrant struct {
@@ -85,7 +89,8 @@ func (b *bencher) run(t *test, st *stable) error {
 		}
 		entries[i] = entry
 	}
-	plan := contest.Plan{Rounds: b.rounds, Rand: b.rng, Drift: 1.5, Sample: b.place}
+	plan := contest.Plan{Rounds: b.rounds, Rand: b.rng, Drift: 1.5, Sample: b.place, Noise: noise,
+		Foreign: func() (time.Duration, error) { return contest.Foreign(append(st.running(), b.gauge)...) }}
 	if t.rounds > 0 {
 		plan.Rounds = min(b.rounds, t.rounds)
 	}
@@ -97,7 +102,7 @@ func (b *bencher) run(t *test, st *stable) error {
 		return fmt.Errorf("%s: placement sample: %w", t.id(), err)
 	}
 	series := map[entrant]report.Series{}
-	raw := rawTest{Test: t.id(), Unit: t.unit, Dropped: res.Dropped, Unsteady: res.Unsteady, Samples: res.Samples,
+	raw := rawTest{Test: t.id(), Unit: t.unit, Moved: res.Moved, Disturbed: res.Disturbed, Unsteady: res.Unsteady, Samples: res.Samples,
 		Rounds: map[string][]*float64{}}
 	for i, e := range es {
 		s := report.Series{Values: res.Values[i], Err: res.Errs[i]}
@@ -141,8 +146,9 @@ func (b *bencher) fill(t *test, series map[entrant]report.Series, res contest.Re
 				Floor:       series[entrant{role: floor}],
 			}, target)
 			if res.Unsteady {
-				row.Notes = append(row.Notes, fmt.Sprintf("%s: the processors moved in %d of the rounds, so those are counted as well",
-					t.id(), res.Dropped))
+				row.Notes = append(row.Notes, fmt.Sprintf("%s: other programs disturbed %d rounds and the processors moved in %d, "+
+					"so those are counted as well, and no target is judged", t.id(), res.Disturbed, res.Moved))
+				row.Met = nil
 			}
 			b.rows = append(b.rows, row)
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -209,7 +210,7 @@ func TestRounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(order) != 150 || len(res.Values) != 3 || len(res.Values[2]) != 50 || res.Dropped != 0 || res.Unsteady {
+	if len(order) != 150 || len(res.Values) != 3 || len(res.Values[2]) != 50 || res.Moved+res.Disturbed != 0 || res.Unsteady {
 		t.Fatalf("%d blocks, result %+v", len(order), res)
 	}
 	first := map[string]int{}
@@ -258,15 +259,69 @@ func TestRoundsDropMovingProcessors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(res.Samples) != tc.kept || len(res.Values[1]) != tc.kept || res.Dropped != tc.dropped || res.Unsteady != tc.unsteady {
-			t.Errorf("%s: %d rounds kept, %d dropped, unsteady %v; want %d, %d, %v", tc.name, len(res.Samples), res.Dropped,
+		if len(res.Samples) != tc.kept || len(res.Values[1]) != tc.kept || res.Moved != tc.dropped || res.Disturbed != 0 || res.Unsteady != tc.unsteady {
+			t.Errorf("%s: %d rounds kept, %d dropped, unsteady %v; want %d, %d, %v", tc.name, len(res.Samples), res.Moved,
 				res.Unsteady, tc.kept, tc.dropped, tc.unsteady)
 		}
 	}
-	broken := errors.New("broken")
+	broken := errors.New("sample")
 	plan := Plan{Rounds: 1, Rand: rand.New(rand.NewPCG(1, 1)), Sample: func() (float64, error) { return 0, broken }}
 	if _, err := Rounds(plan, []Entry{constant("a", 1)}); !errors.Is(err, broken) {
 		t.Errorf("a failing sample: %v", err)
+	}
+}
+
+func TestRoundsDropDisturbance(t *testing.T) {
+	var clock time.Duration
+	block := 0
+	run := func() (float64, error) {
+		block++
+		time.Sleep(time.Millisecond)
+		if block%3 == 0 { // strangers use more cores than there are
+			clock += time.Hour
+		}
+		return float64(block), nil
+	}
+	plan := Plan{Rounds: 10, Rand: rand.New(rand.NewPCG(1, 1)), Noise: 0.2,
+		Foreign: func() (time.Duration, error) { return clock, nil }}
+	res, err := Rounds(plan, []Entry{{Name: "a", Run: run}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []float64{1, 2, 4, 5, 7, 8, 10, 11, 13, 14}
+	if !slices.Equal(res.Values[0], want) || res.Disturbed != 4 || res.Moved != 0 || res.Unsteady {
+		t.Errorf("result %+v, want values %v and 4 disturbed rounds", res, want)
+	}
+	broken := errors.New("broken")
+	plan.Foreign = func() (time.Duration, error) { return 0, broken }
+	if _, err := Rounds(plan, []Entry{constant("a", 1)}); !errors.Is(err, broken) {
+		t.Errorf("a failing meter: %v", err)
+	}
+}
+
+// A child that has not been waited for is a stranger; a rank is not.
+func TestForeign(t *testing.T) {
+	before, err := Foreign()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("sh", "-c", "while :; do :; done")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	for end := time.Now().Add(long); ; time.Sleep(10 * time.Millisecond) {
+		now, err := Foreign()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now-before > 100*time.Millisecond {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a stranger that spins was not seen: %v", now-before)
+		}
 	}
 }
 

@@ -20,10 +20,14 @@ type Plan struct {
 
 	// Sample times something that depends only on where the processors are, or
 	// is nil. It runs before each block and after the last. A round in which
-	// samples differ by more than Drift is dropped and run again, up to twice
-	// Rounds in all.
+	// samples differ by more than the factor Drift is dropped and run again.
 	Sample func() (float64, error)
 	Drift  float64
+
+	// Foreign is the processor time that strangers have used so far, or is nil.
+	// A round in which they used more than Noise cores is dropped and run again.
+	Foreign func() (time.Duration, error)
+	Noise   float64
 }
 
 // Result is what the rounds of one test gave.
@@ -33,10 +37,11 @@ type Result struct {
 	Values [][]float64
 	// Errs[i] is why entry i failed, or nil. It takes no part after that.
 	Errs []error
-	// Dropped counts the rounds left out because the processors moved.
-	Dropped int
-	// Unsteady is set when fewer than half of the rounds asked for survived;
-	// then Values holds the dropped ones as well.
+	// Moved and Disturbed count the rounds that were dropped because of the
+	// processors and because of strangers.
+	Moved, Disturbed int
+	// Unsteady is set when fewer than half of the rounds asked for were good
+	// after twice as many were run. Then Values holds the dropped ones as well.
 	Unsteady bool
 	// Samples are the placement samples of the rounds in Values, one each.
 	Samples []float64
@@ -45,64 +50,89 @@ type Result struct {
 // Rounds runs the plan. It fails only if sampling does.
 func Rounds(plan Plan, entries []Entry) (Result, error) {
 	res := Result{Values: make([][]float64, len(entries)), Errs: make([]error, len(entries))}
-	var dropped [][]float64
-	var droppedSamples []float64
+	var dropped []turn
 	for run := 0; len(res.Samples) < plan.Rounds && run < 2*plan.Rounds; run++ {
-		values, low, high, err := round(plan, entries, res.Errs)
-		if err != nil {
+		t, err := plan.round(entries, res.Errs)
+		switch {
+		case err != nil:
 			return res, err
+		case plan.Foreign != nil && t.foreign > plan.Noise:
+			res.Disturbed++
+			dropped = append(dropped, t)
+		case plan.Sample != nil && t.high > plan.Drift*t.low:
+			res.Moved++
+			dropped = append(dropped, t)
+		default:
+			res.add(t)
 		}
-		if plan.Sample != nil && high > plan.Drift*low {
-			dropped = append(dropped, values)
-			droppedSamples = append(droppedSamples, (low+high)/2)
-			continue
-		}
-		res.add(values, (low+high)/2)
 	}
-	res.Dropped = len(dropped)
 	if 2*len(res.Samples) < plan.Rounds {
 		res.Unsteady = true
-		for i, values := range dropped {
-			res.add(values, droppedSamples[i])
+		for _, t := range dropped {
+			res.add(t)
 		}
 	}
 	return res, nil
 }
 
-func (r *Result) add(values []float64, sample float64) {
-	for i, v := range values {
-		r.Values[i] = append(r.Values[i], v)
-	}
-	r.Samples = append(r.Samples, sample)
+// turn is one round.
+type turn struct {
+	values    []float64
+	low, high float64 // placement samples
+	foreign   float64 // cores that strangers used
 }
 
-func round(plan Plan, entries []Entry, errs []error) (values []float64, low, high float64, err error) {
-	values = make([]float64, len(entries))
-	low, high = math.Inf(1), 0
+func (r *Result) add(t turn) {
+	for i, v := range t.values {
+		r.Values[i] = append(r.Values[i], v)
+	}
+	r.Samples = append(r.Samples, (t.low+t.high)/2)
+}
+
+func (p *Plan) round(entries []Entry, errs []error) (turn, error) {
+	t := turn{values: make([]float64, len(entries))}
 	sample := func() error {
-		if plan.Sample == nil {
-			low = 0
+		if p.Sample == nil {
 			return nil
 		}
-		v, err := plan.Sample()
-		low, high = min(low, v), max(high, v)
+		v, err := p.Sample()
+		if t.high == 0 {
+			t.low = v
+		}
+		t.low, t.high = min(t.low, v), max(t.high, v)
 		return err
 	}
-	for _, i := range plan.Rand.Perm(len(entries)) {
-		if values[i] = math.NaN(); errs[i] != nil {
+	foreign := func() (d time.Duration, err error) {
+		if p.Foreign != nil {
+			d, err = p.Foreign()
+		}
+		return d, err
+	}
+	before, err := foreign()
+	if err != nil {
+		return t, err
+	}
+	t0 := time.Now()
+	for _, i := range p.Rand.Perm(len(entries)) {
+		if t.values[i] = math.NaN(); errs[i] != nil {
 			continue
 		}
 		if err := sample(); err != nil {
-			return nil, 0, 0, err
+			return t, err
 		}
 		v, err := entries[i].Run()
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		values[i] = v
+		t.values[i] = v
 	}
-	return values, low, high, sample()
+	if err := sample(); err != nil {
+		return t, err
+	}
+	after, err := foreign()
+	t.foreign = (after - before).Seconds() / time.Since(t0).Seconds()
+	return t, err
 }
 
 // Calibrate returns a number of iterations for b that takes about want, and

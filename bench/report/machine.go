@@ -5,9 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -26,10 +24,6 @@ type Machine struct {
 	Peers   map[string]string `json:"peers"` // version of each
 	Runs    []Run             `json:"contestants"`
 	Notes   []string          `json:"notes"`
-
-	started  time.Time
-	busy     time.Duration // of the whole machine
-	own, job time.Duration // of this process, and of those it has waited for
 }
 
 // Run is one contestant of a comparison.
@@ -46,7 +40,7 @@ type Run struct {
 
 // ThisMachine describes the machine before a run.
 func ThisMachine() Machine {
-	m := Machine{
+	return Machine{
 		Time:       time.Now().UTC().Truncate(time.Second),
 		Processor:  cpuModel(),
 		CPUs:       runtime.NumCPU(),
@@ -54,43 +48,15 @@ func ThisMachine() Machine {
 		Go:         runtime.Version(),
 		LoadBefore: firstLine("/proc/loadavg"),
 		Peers:      map[string]string{},
-		started:    time.Now(),
 	}
-	m.busy, m.own, m.job = busyTime(), cpuTime(syscall.RUSAGE_SELF), cpuTime(syscall.RUSAGE_CHILDREN)
-	return m
 }
 
-// Finish notes the state of the machine after a run. All contestants have ended
-// by then: their processor time is known only to those who waited for them.
-func (m *Machine) Finish() {
-	m.LoadAfter = firstLine("/proc/loadavg")
-	ours := cpuTime(syscall.RUSAGE_SELF) - m.own + cpuTime(syscall.RUSAGE_CHILDREN) - m.job
-	m.Foreign = max(0, (busyTime()-m.busy-ours).Seconds()/time.Since(m.started).Seconds())
-}
+// Finish notes the state of the machine after a run. Foreign is the caller's to
+// set.
+func (m *Machine) Finish() { m.LoadAfter = firstLine("/proc/loadavg") }
 
 // Write writes m as JSON.
 func (m *Machine) Write(path string) error { return writeJSON(path, m) }
-
-// busyTime is the time that all processors together were not idle.
-func busyTime() time.Duration {
-	var ticks int64
-	fields := strings.Fields(firstLine("/proc/stat")) // cpu user nice system idle iowait irq softirq
-	for i, f := range fields {
-		if i >= 1 && i <= 7 && i != 4 && i != 5 {
-			n, _ := strconv.ParseInt(f, 10, 64)
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * (time.Second / 100)
-}
-
-func cpuTime(who int) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(who, &u); err != nil {
-		panic(err) // only a bad argument makes it fail
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // Version asks a program for the first line of its version, or says that it is
 // missing.
