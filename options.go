@@ -2,7 +2,6 @@ package weft
 
 import (
 	"context"
-	"time"
 
 	"github.com/weft-hpc/weft/internal/transport/sim"
 )
@@ -17,7 +16,6 @@ type config struct {
 	codec      Codec
 	fabric     sim.Config
 	killed     func(kill func(rank int))
-	leave      time.Duration
 	cancel     context.CancelCauseFunc // of Main's context
 }
 
@@ -26,11 +24,10 @@ const (
 	defaultUnexpected = 64 << 20
 	minWindow         = 32 << 10
 	maxWindow         = 1 << 20
-	leaveWait         = 10 * time.Second
 )
 
 func newConfig(opts []Option) *config {
-	cfg := &config{unexpected: defaultUnexpected, codec: Gob{}, leave: leaveWait}
+	cfg := &config{unexpected: defaultUnexpected, codec: Gob{}}
 	for _, o := range opts {
 		o(cfg)
 	}

@@ -30,7 +30,6 @@ type World struct {
 
 	client *control.Client // nil without a launcher
 	leave  func(ctx context.Context) error
-	grace  time.Duration
 	cancel context.CancelCauseFunc // ends the context of Main
 }
 
@@ -45,7 +44,7 @@ type link struct {
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, grace: cfg.leave, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -115,7 +114,7 @@ func initialize(ctx context.Context, cfg *config) (*World, error) {
 	}
 	w := newWorld(cfg, l)
 	w.client = client
-	w.leave = func(context.Context) error { return client.Finish() }
+	w.leave = client.Leave
 	client.Watch(w.event)
 	return w, nil
 }
@@ -145,6 +144,8 @@ func batchJob(getenv func(string) string) string {
 // event acts on what the launcher reports.
 func (w *World) event(e control.Event) {
 	switch e.Kind {
+	case control.RankLeft:
+		w.engine.PeerLeft(e.Rank)
 	case control.RankDied:
 		w.engine.PeerLost(e.Rank, e)
 	default:
@@ -181,8 +182,6 @@ func spareProcessor() {
 // ctx has ended. Operations still in progress are ErrPending.
 func (w *World) Close(ctx context.Context) error {
 	pending := w.engine.Leave()
-	ctx, stop := context.WithTimeout(ctx, w.grace)
-	defer stop()
 	errs := []error{w.engine.Drain(ctx)}
 	if pending > 0 {
 		errs = append(errs, &Error{Op: "Close", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Rank: w.comm.rank, Err: ErrPending,
@@ -192,5 +191,8 @@ func (w *World) Close(ctx context.Context) error {
 		errs = append(errs, w.leave(ctx))
 	}
 	errs = append(errs, w.engine.Close())
+	if w.client != nil {
+		errs = append(errs, w.client.Close())
+	}
 	return errors.Join(errs...)
 }

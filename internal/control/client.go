@@ -49,13 +49,20 @@ type Client struct {
 	first   *Event     // the first of all: what makes a Join fail
 	watched bool
 	joined  bool // Join was called
+	leaving bool // Finish was called: what happens to the job is not ours any more
 	closed  bool
 	cards   [][]byte
 	settled chan struct{} // closed when cards or first is set
+	failed  chan struct{} // closed when first is set
+	freed   chan struct{} // closed when all ranks have said goodbye
+	isFreed bool
 }
 
 // welcomeWait bounds the wait for a Welcome, which is there before the rank is.
 const welcomeWait = 10 * time.Second
+
+// oneProgram is the likely cause of a Welcome that is missing.
+const oneProgram = "a rank runs one Weft program once: did a script start two, or has weftrun ended?"
 
 // FromEnv takes up the line that the environment names. It returns nil and no
 // error when there is none: the process was not started by weftrun. The
@@ -100,7 +107,8 @@ func inherited(name, value string, socket bool) (*os.File, error) {
 // Dial takes up a line: it reads the Welcome and says Hello. The client owns
 // both files from here on, also when Dial fails. Segment may be nil.
 func Dial(line, segment *os.File) (*Client, error) {
-	c := &Client{line: line, in: bufio.NewReader(line), settled: make(chan struct{})}
+	c := &Client{line: line, in: bufio.NewReader(line), settled: make(chan struct{}),
+		failed: make(chan struct{}), freed: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	c.env.Segment = segment
 	if err := c.greet(); err != nil {
@@ -121,13 +129,13 @@ func (c *Client) greet() error {
 	f, err := receive(c.in, maxFromLauncher)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("control: no welcome from weftrun within %v; was this rank's program started twice?", welcomeWait)
+		return fmt.Errorf("control: no welcome from weftrun within %v; %s", welcomeWait, oneProgram)
 	case err != nil:
-		return fmt.Errorf("control: no welcome from weftrun: %w", err)
+		return fmt.Errorf("control: no welcome from weftrun: %w; %s", err, oneProgram)
 	case f.Version != Version:
 		return fmt.Errorf("control: weftrun speaks version %d, this program %d; use the weftrun of the same release", f.Version, Version)
 	case f.Kind != welcome || f.Place == nil || len(f.Secret) != SecretSize:
-		return fmt.Errorf("control: weftrun said %v where a welcome was due; was this rank's program started twice?", f.Kind)
+		return fmt.Errorf("control: weftrun said %v where a welcome was due; %s", f.Kind, oneProgram)
 	}
 	p := f.Place
 	local, err := unruns(p.Local, p.Size)
@@ -179,6 +187,10 @@ func (c *Client) read() {
 			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text})
 		case aborted:
 			c.report(Event{Kind: Aborted, Rank: f.Rank, Code: f.Code, Text: f.Text})
+		case gone:
+			c.report(Event{Kind: RankLeft, Rank: f.Rank})
+		case released:
+			c.release()
 		default:
 			c.report(Event{Kind: LauncherLost, Rank: -1, Text: fmt.Sprintf("it said %v, which it must not", f.Kind)})
 			return
@@ -195,17 +207,27 @@ func (c *Client) deal(cards [][]byte) {
 	c.cards = cards
 }
 
+func (c *Client) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isFreed {
+		c.isFreed = true
+		close(c.freed)
+	}
+}
+
 func (c *Client) report(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed { // our own end, nothing that happened to the job
+	if c.leaving || c.closed { // our own end, nothing that happened to the job
 		return
 	}
-	if c.first == nil {
+	if c.first == nil && e.Kind != RankLeft {
 		if c.cards == nil {
 			close(c.settled)
 		}
 		c.first = &e
+		close(c.failed)
 	}
 	c.events = append(c.events, e)
 	c.changed.Broadcast()
@@ -290,9 +312,35 @@ func (c *Client) Abort(code int, reason string, lost int) error {
 	return c.send(&frame{Kind: abort, Rank: lost, Code: code, Text: reason})
 }
 
+// Leave says that this rank ends in good order, and returns when all ranks
+// have said so: until then another may still need what this one has sent. It
+// fails with an [Event] when that cannot happen any more, and with ctx's error
+// when ctx ends first. An exit without Leave is a failure of the job.
+func (c *Client) Leave(ctx context.Context) error {
+	if err := c.send(&frame{Kind: goodbye}); err != nil {
+		return err
+	}
+	select {
+	case <-c.freed:
+		return nil
+	case <-c.failed:
+	case <-ctx.Done():
+		return fmt.Errorf("control: rank %d of %d waited for the others to end: %w", c.env.Rank, c.env.Size, context.Cause(ctx))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isFreed {
+		return nil
+	}
+	return fmt.Errorf("control: not all ranks have ended in good order: %w", *c.first)
+}
+
 // Finish says that this rank leaves in good order, and closes the client. An
-// exit without it is a failure of the job.
+// exit without it is a failure of the job. No event is reported any more.
 func (c *Client) Finish() error {
+	c.mu.Lock()
+	c.leaving = true
+	c.mu.Unlock()
 	err := c.send(&frame{Kind: goodbye})
 	return errors.Join(err, c.Close())
 }

@@ -21,7 +21,9 @@
 //	Cards     everybody has joined     ->  Join returns
 //	          <-  Abort                    any time after Hello: ends the job
 //	Died, Aborted  any time            ->  Join fails, Watch is told
-//	          <-  Goodbye                  Finish: an exit is in order from here on
+//	          <-  Goodbye                  Leave: an exit is in order from here on
+//	Left      a while after a Goodbye  ->  Watch is told that it need not wait for that rank
+//	Released  all have said Goodbye    ->  Leave returns
 //
 // A program that never speaks is not a Weft program, which is no error as long
 // as no rank of the job joins. The Welcome waits in the socket from the start,
@@ -89,9 +91,11 @@ const (
 	died
 	aborted
 	goodbye
+	gone
+	released
 )
 
-var kindNames = [...]string{"?", "welcome", "hello", "join", "cards", "abort", "died", "aborted", "goodbye"}
+var kindNames = [...]string{"?", "welcome", "hello", "join", "cards", "abort", "died", "aborted", "goodbye", "left", "released"}
 
 func (k kind) String() string {
 	if k == 0 || int(k) >= len(kindNames) {

@@ -15,11 +15,14 @@ const (
 	// LauncherLost: the line closed. Nobody is left to end this rank, so it must
 	// end itself.
 	LauncherLost
+	// RankLeft: a rank has ended its part in good order a while ago. This alone is
+	// no failure, unless somebody waits for that rank.
+	RankLeft
 )
 
-// Event is something about the job that a rank must know. Every one of them
+// Event is something about the job that a rank must know. Every one but RankLeft
 // means that the job cannot go on as it was. An Event is also the error of a
-// Join that it made impossible.
+// Join or Leave that it made impossible.
 type Event struct {
 	Kind EventKind
 	Rank int // -1 where no rank is meant
@@ -36,6 +39,8 @@ func (e Event) Error() string {
 			return fmt.Sprintf("the job was ended: %s", e.Text)
 		}
 		return fmt.Sprintf("rank %d aborted the job with code %d: %s", e.Rank, e.Code, e.Text)
+	case RankLeft:
+		return fmt.Sprintf("rank %d has left", e.Rank)
 	case LauncherLost:
 		return "the launcher is gone: " + e.Text
 	}

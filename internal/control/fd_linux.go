@@ -44,6 +44,9 @@ func pair() (ours, theirs *os.File, err error) {
 // endReading makes reads of a socket end once they have taken what is queued.
 func endReading(f *os.File) error { return shutdown(f, unix.SHUT_RD) }
 
+// endWriting makes the other end see the end of what this one says.
+func endWriting(f *os.File) error { return shutdown(f, unix.SHUT_WR) }
+
 // hangUp makes both ends see the end of a line whose descriptor stays open.
 func hangUp(f *os.File) error { return shutdown(f, unix.SHUT_RDWR) }
 
@@ -68,6 +71,9 @@ func duplicate(f *os.File) (int, error) {
 	}
 	return fd, f.Close()
 }
+
+// errNotConnected is what a shutdown gives when the other end is gone.
+const errNotConnected = unix.ENOTCONN
 
 // errReset is how a line ends when the peer died with bytes unread.
 const errReset = unix.ECONNRESET

@@ -109,7 +109,7 @@ func (h *Hub) Open(rank int) (*os.File, error) {
 // read is the goroutine that hears one rank.
 func (h *Hub) read(rank int, l *line) {
 	defer close(l.over)
-	err := h.listen(rank, bufio.NewReaderSize(l.file, 512))
+	err := h.listen(rank, l)
 	if err == io.EOF || errors.Is(err, os.ErrClosed) || errors.Is(err, errReset) {
 		return // a process that ended; what it means is for its exit status to say
 	}
@@ -121,7 +121,8 @@ func (h *Hub) read(rank int, l *line) {
 }
 
 // listen passes reports on, as long as they come in an order that makes sense.
-func (h *Hub) listen(rank int, in io.Reader) error {
+func (h *Hub) listen(rank int, l *line) error {
+	in := bufio.NewReaderSize(l.file, 512)
 	var last kind
 	for {
 		f, err := receive(in, maxFromRank)
@@ -139,6 +140,11 @@ func (h *Hub) listen(rank int, in io.Reader) error {
 		case last != 0 && f.Kind == abort && f.Rank >= -1 && f.Rank < h.job.Size:
 			h.report(Report{Rank: rank, Kind: Abort, Code: f.Code, Text: f.Text, Lost: f.Rank})
 		case last != 0 && last != goodbye && f.Kind == goodbye:
+			// Another program that takes this line up learns at once that it
+			// is used. A rank that is gone already needs no telling.
+			if err := endWriting(l.file); err != nil && !errors.Is(err, errNotConnected) {
+				return fmt.Errorf("control: %w", err)
+			}
 			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1})
 		default:
 			return fmt.Errorf("control: %v after %v", f.Kind, last)
@@ -175,6 +181,16 @@ func (h *Hub) Deal(all [][]byte) error {
 // Died tells every rank on this host that one ended other than in good order.
 func (h *Hub) Died(rank, code int, how string) error {
 	return h.tell(rank, &frame{Kind: died, Rank: rank, Code: code, Text: how})
+}
+
+// Left tells every other rank on this host that one has said Goodbye.
+func (h *Hub) Left(rank int) error {
+	return h.tell(rank, &frame{Kind: gone, Rank: rank})
+}
+
+// Release tells every rank on this host that all ranks have said Goodbye.
+func (h *Hub) Release() error {
+	return h.tell(-1, &frame{Kind: released})
 }
 
 // Aborted tells every other rank on this host that the job is being ended, by a

@@ -86,6 +86,16 @@ func (r *record) reached(rank int, p phase) bool {
 	return false
 }
 
+// allLeft tells whether every rank has said Goodbye.
+func (r *record) allLeft() bool {
+	for i := range r.ranks {
+		if r.ranks[i].phase != left {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *record) tooEarly(rank, joiner int) failure {
 	return failure{rank: rank, code: 1, lost: -1, text: fmt.Sprintf(
 		"ended with exit status 0 and never joined the job, while rank %d did; all ranks or none must be Weft programs", joiner)}

@@ -40,6 +40,8 @@ type supervisor struct {
 	stage  stage
 	next   *time.Timer // when the stage changes
 	blame  *time.Timer // when an abort is believed whom it blames
+	part   *time.Timer // when ranks that have left are told of
+	parted []int       // ranks that have left and are not told of yet
 	speech *speech
 	signal os.Signal // that ends the job
 	left   int       // ranks that have not ended
@@ -72,11 +74,11 @@ func Run(plan *Plan, says io.Writer) int {
 	defer signal.Reset()
 
 	s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(len(plan.Ranks)),
-		gather: control.MakeGather(len(plan.Ranks)), next: stopped(), blame: stopped()}
+		gather: control.MakeGather(len(plan.Ranks)), next: stopped(), blame: stopped(), part: stopped()}
 	sinks := newSinks(func(err error) { s.notes.put(note{broken: err}) })
 	s.speech = newSpeech(sinks[1].lock, says)
 	defer s.speech.close()
-	err := adoptOrphans()
+	err := errors.Join(adoptOrphans(), raiseMemlock())
 	if err == nil {
 		s.host, err = newHost(plan, s.notes, sinks)
 	}
@@ -146,6 +148,11 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			s.end(failure{rank: -1, code: ExitTimeout, lost: -1, text: fmt.Sprintf("the job ran longer than --timeout %v", d)})
 		case <-s.blame.C:
 			s.tell()
+		case <-s.part.C:
+			for _, rank := range s.parted {
+				s.check(s.host.hub.Left(rank))
+			}
+			s.parted = nil
 		case <-s.next.C:
 			s.advance()
 		case <-patience.C:
@@ -213,6 +220,7 @@ func (s *supervisor) hear(r control.Report) {
 		}
 	case control.Goodbye:
 		failed = s.rec.reached(r.Rank, left)
+		s.farewell(r.Rank)
 	case control.Abort:
 		failed = s.rec.abort(r.Rank, r.Code, r.Text, r.Lost)
 	case control.Broken:
@@ -220,6 +228,24 @@ func (s *supervisor) hear(r control.Report) {
 	}
 	if failed {
 		s.failed()
+	}
+}
+
+// partDelay is how long the others are not told that a rank has left. Most
+// ranks end at about the same time, and then nobody needs to hear of each.
+const partDelay = time.Second
+
+// farewell lets all ranks go when the last one has said Goodbye.
+func (s *supervisor) farewell(rank int) {
+	if s.rec.allLeft() {
+		s.parted = nil
+		s.part.Stop()
+		s.check(s.host.hub.Release())
+		return
+	}
+	s.parted = append(s.parted, rank)
+	if len(s.parted) == 1 {
+		s.part.Reset(partDelay)
 	}
 }
 

@@ -23,6 +23,18 @@ func adoptOrphans() error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
+// raiseMemlock lets ranks lock as much memory as the system lets anybody: RDMA
+// needs it, and the soft limit is small nearly everywhere. What the hard limit
+// forbids is for who needs it to complain of.
+func raiseMemlock() error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	l.Cur = l.Max
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_MEMLOCK, &l))
+}
+
 // isTerminal tells whether a file is a terminal.
 func isTerminal(fd int) bool {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -1,0 +1,46 @@
+package job
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weft-hpc/weft/internal/control"
+)
+
+func TestWireUpThatHangsIsTalkedAbout(t *testing.T) {
+	for _, c := range []struct {
+		joined []int
+		want   string
+	}{
+		{nil, ""}, // not Weft programs, it seems
+		{[]int{0, 1, 2}, ""},
+		{[]int{0, 2}, "weftrun: rank 1 has not joined the job after 10s"},
+		{[]int{1}, "weftrun: ranks 0, 2 have not joined"},
+	} {
+		var b bytes.Buffer
+		s := &supervisor{rec: newRecord(3), gather: control.MakeGather(3), speech: newSpeech(new(sync.Mutex), &b)}
+		for _, rank := range c.joined {
+			s.rec.reached(rank, joined)
+			s.gather.Add(rank, nil)
+		}
+		s.wonder()
+		s.speech.close()
+		if got := b.String(); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("ranks %v joined: said %q, want %q", c.joined, got, c.want)
+		}
+	}
+}
+
+func TestRanksText(t *testing.T) {
+	for want, ranks := range map[string][]int{
+		"rank 3":     {3},
+		"ranks 0, 2": {0, 2},
+		"ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+	} {
+		if got := ranksText(ranks); got != want {
+			t.Errorf("%v: %q, want %q", ranks, got, want)
+		}
+	}
+}
