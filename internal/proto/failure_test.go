@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weft-hpc/weft/internal/match"
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
@@ -52,7 +53,14 @@ func TestRandomFailures(t *testing.T) {
 			case 6:
 				w.step(t)
 			case 7:
-				w.fault(t, rapid.IntRange(0, ranks-1).Draw(t, "at"), rapid.IntRange(0, ranks-1).Draw(t, "peer"))
+				at, peer := rapid.IntRange(0, ranks-1).Draw(t, "at"), rapid.IntRange(0, ranks-1).Draw(t, "peer")
+				if from, to, ok := w.transfer(); ok && rapid.Bool().Draw(t, "in a transfer") {
+					at, peer = from, to
+					if rapid.Bool().Draw(t, "receiver") {
+						at, peer = to, from
+					}
+				}
+				w.fault(t, at, peer)
 			case 8:
 				if rapid.Bool().Draw(t, "revoke") {
 					r, c := rapid.IntRange(0, ranks-1).Draw(t, "rank"), rapid.IntRange(0, 1).Draw(t, "comm")
@@ -85,6 +93,20 @@ func (w *randomWorld) step(t *rapid.T) {
 			}
 		}
 	}
+}
+
+// transfer finds a link with a DATA frame under way.
+func (w *randomWorld) transfer() (from, to int, ok bool) {
+	for from := range w.net.links {
+		for to := range w.net.links[from] {
+			for _, f := range w.net.links[from][to].frames {
+				if h, _ := f.header(); h.Kind == wire.Data {
+					return from, to, true
+				}
+			}
+		}
+	}
+	return 0, 0, false
 }
 
 // fault makes one rank believe that another is gone.
@@ -136,6 +158,11 @@ func (w *randomWorld) collapse(t *rapid.T) {
 				}
 				w.net.act(r)
 			}
+			m.P2P.queue.EachMessage(func(n *match.Node[*Message]) {
+				if n.Owner.offer {
+					t.Fatalf("rank %d keeps an offer of rank %d, which is gone", r, n.Owner.peer)
+				}
+			})
 			if n := c.Close(m); n > 0 {
 				t.Fatalf("rank %d has %d operations on communicator %d", r, n, i)
 			}
