@@ -130,6 +130,8 @@ func TestProgramsThatCannotRun(t *testing.T) {
 	}
 	run1(t, nil, "--wdir", dir+"/none", "-n", "1", "true").want(t, 121, "--wdir "+dir+"/none")
 	run1(t, nil, "--wdir", dir+"/here", "-n", "1", "true").want(t, 121, "not a directory")
+	// What was started before the failure is ended at once.
+	run1(t, nil, "-n", "1", "sleep", "1000", ":", "-n", "1", "--wdir", dir, "./script").want(t, 126, "rank 1 on host ", "interpreter")
 	// One program of two: nothing is started.
 	r := run1(t, nil, "-n", "1", "echo", "started", ":", "-n", "1", "./nothing")
 	r.want(t, 127, "./nothing")
@@ -228,5 +230,21 @@ func TestALauncherInsideALauncher(t *testing.T) {
 	r.want(t, 0)
 	if n := strings.Count(r.out, " of 2, local"); n != 2 {
 		t.Errorf("the inner ranks said %q", r.out)
+	}
+}
+
+func TestTwoProgramsInOneRank(t *testing.T) {
+	r := run1(t, nil, append(append([]string{"-n", "1", "-x", "ACT=join", "sh", "-c"}, `"$0"; "$0"`), self)...)
+	r.want(t, 1, "rank 0 on host ", "exit status 1")
+	if !strings.Contains(r.out, "rank 0 of 1,") || !strings.Contains(r.out, "did a script start two") {
+		t.Errorf("the second program says %q", r.out)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	r := run1(t, nil, "-n", "1", "sh", "-c", "ulimit -Sl; ulimit -Hl")
+	r.want(t, 0)
+	if l := lines(r.out); len(l) != 2 || l[0] != l[1] {
+		t.Errorf("ranks may lock %q", l)
 	}
 }

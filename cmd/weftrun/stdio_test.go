@@ -171,6 +171,20 @@ func TestReaderThatLeaves(t *testing.T) {
 	}
 }
 
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	cmd := command(t, "-n", "2", "yes")
+	var errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = full, &errs
+	if code := finish(t, cmd, cmd.Run()); code != 1 || !strings.Contains(errs.String(), "no space left on device") {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}
+
 // terminal starts weftrun on a terminal of its own.
 func terminal(t *testing.T, args ...string) (*os.File, *exec.Cmd) {
 	t.Helper()
@@ -211,6 +225,28 @@ func TestTerminal(t *testing.T) {
 	until(t, tty, "end\r\n")
 	if code := finish(t, cmd, cmd.Wait()); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestBackgroundJobLeavesTheTerminalAlone(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "bash", "-mc", `"$0" -n 1 sh -c 'echo started; read x; echo got $x' &
+		read y; echo "shell $y"; fg`, weftrun)
+	tty, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	until(t, tty, "started\r\n")
+	if _, err := tty.WriteString("one\n"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, tty, "shell one\r\n")
+	if _, err := tty.WriteString("two\n"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, tty, "got two\r\n")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
