@@ -55,9 +55,10 @@ type commSlot struct {
 
 // notice is a Revoke frame that came before its communicator was opened here.
 type notice struct {
-	id   uint32
-	peer int32
-	err  *RevokedError
+	id        uint32
+	peer, src int32 // who sent it: world rank, and rank in the communicator
+	err       *RevokedError
+	payload   []byte
 }
 
 // slot returns the slot of a context id.
@@ -98,7 +99,8 @@ func (c *Core) Open(id uint32, members []int32, rank int) *Comm {
 	m.P2P, m.Coll = open(id), open(id|collective)
 	early := s.notice
 	*s = commSlot{comm: m, used: true, gen: gen}
-	if early != nil && early.id == id && m.P2P.speaks(early.err.By, early.peer) {
+	if early != nil && early.id == id && m.P2P.speaks(early.src, early.peer) && m.P2P.has(early.err.By) {
+		c.notify(m, early.err.By, early.payload)
 		c.revoke(m, early.err)
 	}
 	c.matchEarly(index)
@@ -185,8 +187,11 @@ const staleSpan = 1 << 12
 
 // speaks tells whether a process is the member of that rank.
 func (x *Context) speaks(rank, world int32) bool {
-	return rank >= 0 && int(rank) < len(x.comm.members) && x.comm.members[rank] == world
+	return x.has(rank) && x.comm.members[rank] == world
 }
+
+// has tells whether the communicator has a member of that rank.
+func (x *Context) has(rank int32) bool { return rank >= 0 && int(rank) < len(x.comm.members) }
 
 // BeginCollective notes the signature of the collective that this rank enters,
 // and returns an error when a message shows that a member has called another.

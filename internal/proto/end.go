@@ -236,21 +236,22 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if len(payload) > maxReason {
 		payload = payload[:maxReason]
 	}
-	c.notify(m, payload)
+	c.notify(m, m.P2P.rank, payload)
 	c.revoke(m, err)
 }
 
-// notify tells all members that a communicator is revoked. Every member that
+// notify tells all members that a communicator is revoked, and by whom, which
+// travels as the tag. Every member that
 // learns of it does so, so that all do even if the first one dies half-way, and
 // so that nobody hears a member's Goodbye before he hears why it left. Notices
 // go before anything else: a CANCELACK after one needs no explanation.
-func (c *Core) notify(m *Comm, payload []byte) {
+func (c *Core) notify(m *Comm, by int32, payload []byte) {
 	for _, w := range m.members {
 		if w == c.rank || c.peers[w].gone != nil {
 			continue
 		}
 		a := c.emit(SendFrame, w)
-		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank}
+		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank, Tag: by}
 		a.Payload = payload
 	}
 }
@@ -274,22 +275,25 @@ func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 	if len(payload) == 0 || len(payload) > maxReason {
 		return violation(peer, h, fmt.Sprintf("it has a payload of %d bytes, not 1 to %d", len(payload), maxReason))
 	}
-	e := &RevokedError{By: h.Src, Reason: string(payload[1:]), Cause: ErrRevoked}
+	e := &RevokedError{By: h.Tag, Reason: string(payload[1:]), Cause: ErrRevoked}
 	if code := int(payload[0]); code < len(causes) {
 		e.Cause = causes[code]
 	}
 	x := c.context(h.Ctx)
 	if x == nil {
 		if !c.closed(h.Ctx) {
-			c.slot(h.Ctx).notice = &notice{id: h.Ctx, peer: peer, err: e}
+			c.slot(h.Ctx).notice = &notice{id: h.Ctx, peer: peer, src: h.Src, err: e, payload: slices.Clone(payload)}
 		}
 		return nil
 	}
 	if !x.speaks(h.Src, peer) {
 		return violation(peer, h, fmt.Sprintf("it is not rank %d of the communicator", h.Src))
 	}
+	if !x.has(e.By) {
+		return violation(peer, h, fmt.Sprintf("the communicator has no rank %d", e.By))
+	}
 	if x.comm.revoked == nil {
-		c.notify(x.comm, slices.Clone(payload))
+		c.notify(x.comm, e.By, slices.Clone(payload))
 		c.revoke(x.comm, e)
 	}
 	return nil
