@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -191,7 +192,11 @@ func finish(b *bencher, m *report.Machine, o options) error {
 	if m.Foreign > 0.1 {
 		m.Notes = append(m.Notes, fmt.Sprintf("other programs used %.2f cores during the run", m.Foreign))
 	}
+	var failures []string
 	for _, run := range m.Runs {
+		if run.Error != "" {
+			failures = append(failures, run.Error)
+		}
 		if run.Idle > 0.02 {
 			m.Notes = append(m.Notes, fmt.Sprintf("%s used %.3f cores while others had their turn", run.Name, run.Idle))
 		}
@@ -208,7 +213,11 @@ func finish(b *bencher, m *report.Machine, o options) error {
 	if err != nil {
 		return err
 	}
-	failures := report.Failures(b.rows)
+	for _, why := range report.Failures(b.rows) {
+		if !slices.Contains(failures, why) {
+			failures = append(failures, why)
+		}
+	}
 	missed := 0
 	for _, r := range b.rows {
 		if r.Met != nil && !*r.Met {

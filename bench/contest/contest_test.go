@@ -67,6 +67,9 @@ func serve(dir, rank string) {
 			os.Exit(7)
 		case "rank1hangs":
 			select {}
+		case "lateexit":
+			defer os.Exit(9)
+			fmt.Fprintln(out, "ok 1")
 		}
 	}
 }
@@ -133,6 +136,20 @@ func TestRefusalKeepsTheSession(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestBadEnd(t *testing.T) {
+	s := start(t, spec(t, 2))
+	if _, err := s.Do(Block{Test: "lateexit"}, long); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Close()
+	if err == nil || !strings.Contains(err.Error(), "exit status 9") {
+		t.Errorf("a job that ends with status 9: %v", err)
+	}
+	if again := s.Close(); again == nil || again.Error() != err.Error() {
+		t.Errorf("closed again: %v", again)
 	}
 }
 

@@ -281,9 +281,9 @@ func (s *Session) cpu() (time.Duration, error) {
 // userHZ is the unit of times in /proc/PID/stat; Linux fixes it for user space.
 const userHZ = 100
 
-// Close ends the contestant and returns the failure that ended it before, if
-// any. The ranks see the end of their input; a job that then does not end by
-// itself is killed. Closing again does nothing more.
+// Close ends the contestant and returns its first failure, if any. The ranks see
+// the end of their input; a job that then does not end by itself, with an exit
+// status of 0, has failed too. Closing again does nothing more.
 func (s *Session) Close() error {
 	for _, r := range s.ranks {
 		if r.in != nil {
@@ -301,6 +301,9 @@ func (s *Session) Close() error {
 			syscall.Kill(-s.cmd.Process.Pid, step)
 		}
 		<-s.gone
+		if s.exit != nil {
+			s.fail(fmt.Errorf("did not end in good order: %w%s", s.exit, s.out.quote()))
+		}
 	}
 	for _, r := range s.ranks {
 		if r.proc != nil {
