@@ -28,7 +28,10 @@
 // frames of at least half a window. Without credit for an EAGER a message goes
 // by RTS; without credit for that it waits at the sender, and later messages to
 // the same peer behind it. So the memory of unexpected messages is bounded by
-// Window for each peer.
+// Window for each peer, and a peer that exceeds it breaks the protocol.
+//
+// The price: a receiver that waits for a message while Window/messageCost
+// earlier ones of the same sender are unmatched waits until it matches some.
 //
 // # States of an operation, and who owns its buffer
 //
@@ -150,12 +153,10 @@ type Op struct {
 	world int32 // the peer's rank in the world
 	asked bool  // a Cancel frame is out
 	id    uint32
-	want  int64 // bytes that a Data frame will bring, or that are to be pulled
-	// Memory of a message that this receive pulls.
-	remote wire.Region
-	sid    uint32 // the sender's id of the message being received
-	node   match.Node[*Op]
-	next   *Op // in the queue of a peer
+	want  int64  // bytes that a Data frame will bring, or that are to be pulled
+	sid   uint32 // the sender's id of the message being received
+	node  match.Node[*Op]
+	next  *Op // in the queue of a peer
 }
 
 // Reset prepares a finished operation for another use.
