@@ -85,9 +85,12 @@ func (t *Transport) SendBulk(peer int, h *wire.Header, payload []byte, token uin
 		t.bulks = append(t.bulks, b)
 	}
 	t.busy = true
-	// The receiver that sees the announcement finds the first chunks filled.
-	t.push(b)
+	// Announced first, so that the receiver empties the first chunk while this
+	// rank fills the second. Filling one wakes it.
 	o.publish(size+lengthSize, frameBulk)
+	if b.n == 1 {
+		t.push(b)
+	}
 	t.nudge(i, o.peerArmed)
 	return nil
 }
@@ -109,11 +112,11 @@ func (b *bulkOut) ready() bool { return b.n > 0 && b.flag().Load() == chunkFree 
 func (b *bulkOut) drop() { b.queue, b.n = [bulkQueue]outgoing{}, 0 }
 
 // push fills free chunks, as many as there are at most, and notes the payloads
-// that are through.
-func (t *Transport) push(b *bulkOut) {
-	for range chunks {
+// that are through. It returns how many it filled.
+func (t *Transport) push(b *bulkOut) int {
+	for n := range chunks {
 		if !b.ready() {
-			return
+			return n
 		}
 		q := &b.queue[b.first]
 		at := chunkAt(b.layout, b.next)
@@ -128,6 +131,7 @@ func (t *Transport) push(b *bulkOut) {
 			b.n--
 		}
 	}
+	return chunks
 }
 
 // bulkIn is the receiver's end of the chunks of a pair. While a payload is on
@@ -177,12 +181,12 @@ func (t *Transport) begin(l *inLane, h *wire.Header, ext []byte, s transport.Sin
 }
 
 // absorb empties full chunks, as many as there are at most, and reports the
-// payload when it is complete.
+// payload when it is complete. It returns how many it emptied.
 func (t *Transport) absorb(l *inLane, s transport.Sink) int {
 	b := &l.bulk
-	for range chunks {
+	for n := range chunks {
 		if !b.ready() {
-			return 0
+			return n
 		}
 		m := min(b.layout.chunk, b.left)
 		if b.dst != nil {
@@ -193,17 +197,15 @@ func (t *Transport) absorb(l *inLane, s transport.Sink) int {
 		t.nudge(l.from, l.peerArmed)
 		b.next++
 		b.left -= m
-		l.moved = true
 		if b.left > 0 {
 			continue
 		}
 		l.stalled = false
-		if b.dst == nil {
-			return 0
+		if b.dst != nil {
+			b.dst = nil
+			s.Landed(t.world[l.from], &b.h)
 		}
-		b.dst = nil
-		s.Landed(t.world[l.from], &b.h)
-		return 1
+		return n + 1
 	}
-	return 0
+	return chunks
 }

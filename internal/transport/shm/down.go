@@ -59,7 +59,7 @@ func (t *Transport) bury(s transport.Sink) int {
 			// It is dead, so what it had sent is all there is.
 			for l := &t.lanes[d.index]; l.active && t.downs[d.index] == nil; {
 				m := t.drain(l, s)
-				if m == 0 && !l.moved {
+				if m == 0 {
 					break
 				}
 				n += m

@@ -212,16 +212,16 @@ func (l *inLane) ready() bool {
 	return uint32(at64(l.ring, int(l.pos&(l.slots-1))*slotSize).Load()) == uint32(l.pos)
 }
 
-// drain delivers what is in a lane, up to a burst.
+// drain delivers what is in a lane, up to a burst. It returns how many frames and
+// chunks that was.
 func (t *Transport) drain(l *inLane, s transport.Sink) int {
-	l.moved = false
+	n := 0
 	if l.stalled {
-		if n := t.absorb(l, s); l.stalled {
+		if n = t.absorb(l, s); l.stalled {
 			return n
 		}
 	}
-	n := 0
-	for n < burst {
+	for end := n + burst; n < end; {
 		at := l.pos & (l.slots - 1)
 		base := int(at) * slotSize
 		w := at64(l.ring, base).Load()

@@ -18,7 +18,7 @@ const (
 	hugePage  = 2 << 20
 	slotSize  = 64
 	wordSize  = 8
-	chunks    = 8
+	chunks    = 16
 	flagSize  = 128 // a chunk's flag has two lines for itself: the next one is prefetched
 	headerLen = 40
 )
@@ -71,9 +71,9 @@ func newLayout(ranks int, arenaBytes int64) (layout, error) {
 	l := layout{ranks: ranks, arena: max(roundUp(int(arenaBytes), hugePage), hugePage)}
 	switch {
 	case ranks <= 8:
-		l.ring, l.chunk = 64<<10, 64<<10
+		l.ring, l.chunk = 64<<10, 32<<10
 	case ranks <= 32:
-		l.ring, l.chunk = 32<<10, 64<<10
+		l.ring, l.chunk = 32<<10, 32<<10
 	case ranks <= 128:
 		l.ring, l.chunk = 16<<10, 16<<10
 	default:

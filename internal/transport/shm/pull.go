@@ -25,7 +25,7 @@ const (
 	wakeFrom  = 4 << 20   // from here on it is worth waking a helper that sleeps
 	largeFrom = 8 << 20
 
-	helpBurst = 8 // pieces that one Poll copies for one peer
+	helpBurst = 2 << 20 // bytes that one Poll copies for one peer
 )
 
 // claimClosed is the piece number of a descriptor that is not open.
@@ -156,12 +156,12 @@ func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32, dst,
 	}
 }
 
-// help copies pieces of a pull that the rank at index p makes from here, and
-// says whether more may be left.
-func (t *Transport) help(p int) bool {
+// help copies pieces of a pull that the rank at index p makes from here. It
+// returns how many, and whether more may be left.
+func (t *Transport) help(p int) (n int, more bool) {
 	mem, block := t.seg.mem, t.seg.block(p)
 	claim, done := at64(mem, block+offClaim), at32(mem, block+offDone)
-	for range helpBurst {
+	for left := helpBurst; left > 0; {
 		c := claim.Load()
 		next := c & (1<<32 - 1)
 		source, piece, from, to, length := at64(mem, block+pullSource).Load(), at64(mem, block+pullSize).Load(),
@@ -170,16 +170,18 @@ func (t *Transport) help(p int) bool {
 		if next == claimClosed || source != uint64(t.self) || piece < pieceSmall || piece > size || length > size ||
 			from > size-length || to > size-length || next >= (length+piece-1)/piece {
 			// Nothing to claim, or written this moment: then another look is announced.
-			return false
+			return n, false
 		}
 		if !claim.CompareAndSwap(c, c+1) {
-			continue // the puller or nobody else: look again
+			continue // the puller took it: look again
 		}
 		src, dst := t.seg.arenaAt(t.self)+int(from), t.seg.arenaAt(p)+int(to)
 		copyPiece(mem[dst:dst+int(length)], mem[src:src+int(length)], int(next*piece), int(piece))
 		done.Add(1)
+		n++
+		left -= int(piece)
 	}
-	return true
+	return n, true
 }
 
 // copyPiece copies the piece at off.

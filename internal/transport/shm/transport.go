@@ -183,7 +183,8 @@ func (t *Transport) peer(rank int) (int, error) {
 	return 0, fmt.Errorf("shm: rank %d is not another rank of this host, which has %v", rank, t.world)
 }
 
-// Poll moves frames, bulk payloads and pieces of pulls.
+// Poll moves frames, bulk payloads and pieces of pulls. What it returns counts
+// pieces of payloads as well: as long as they move, nobody should go to sleep.
 func (t *Transport) Poll(s transport.Sink) int {
 	if a := t.attention.Load(); a != t.attended {
 		t.attend(a)
@@ -201,6 +202,11 @@ func (t *Transport) Poll(s transport.Sink) int {
 // attend looks for what the attention word announced.
 func (t *Transport) attend(word uint32) {
 	t.attended = word
+	// The dead first: what they did before they died is visible after this.
+	t.mu.Lock()
+	t.errs = append(t.errs, t.marks...)
+	t.marks = t.marks[:0]
+	t.mu.Unlock()
 	block := t.seg.block(t.self)
 	for base := 0; base < t.seg.ranks; base += 32 {
 		for set := at32(t.seg.mem, block+offActive+base/8).Load(); set != 0; set &= set - 1 {
@@ -216,10 +222,6 @@ func (t *Transport) attend(word uint32) {
 			}
 		}
 	}
-	t.mu.Lock()
-	t.errs = append(t.errs, t.marks...)
-	t.marks = t.marks[:0]
-	t.mu.Unlock()
 	t.busy = t.busy || len(t.errs) > 0
 }
 
@@ -227,7 +229,7 @@ func (t *Transport) attend(word uint32) {
 func (t *Transport) work(s transport.Sink) int {
 	n := t.bury(s)
 	for i := 0; i < len(t.bulks); {
-		t.push(t.bulks[i])
+		n += t.push(t.bulks[i])
 		if t.bulks[i].n == 0 {
 			t.bulks[i].moves = false
 			t.bulks = remove(t.bulks, i)
@@ -241,7 +243,9 @@ func (t *Transport) work(s transport.Sink) int {
 	n += len(t.sent)
 	t.sent = t.sent[:0]
 	for i := 0; i < len(t.helping); {
-		if t.help(t.helping[i]) {
+		m, more := t.help(t.helping[i])
+		n += m
+		if more {
 			i++
 		} else {
 			t.helping = remove(t.helping, i)
