@@ -3,25 +3,60 @@ package weft
 import "github.com/weft-hpc/weft/internal/kernel"
 
 // Sum adds. Complex numbers and integers have it too; integers wrap.
-func Sum[T Number]() Op[T] { return builtin(&sums, "sum", kernel.Sum[T]) }
+func Sum[T Number]() Op[T] {
+	if op := builtin[T](&sums); op != nil {
+		return *op
+	}
+	return newOp("sum", kernel.Sum[T])
+}
 
 // Prod multiplies.
-func Prod[T Number]() Op[T] { return builtin(&prods, "prod", kernel.Prod[T]) }
+func Prod[T Number]() Op[T] {
+	if op := builtin[T](&prods); op != nil {
+		return *op
+	}
+	return newOp("prod", kernel.Prod[T])
+}
 
 // Min is the smaller one. A NaN on any rank gives NaN, and -0 is less than +0.
-func Min[T Real]() Op[T] { return builtin(&mins, "min", kernel.Min[T]) }
+func Min[T Real]() Op[T] {
+	if op := builtin[T](&mins); op != nil {
+		return *op
+	}
+	return newOp("min", kernel.Min[T])
+}
 
 // Max is the larger one. A NaN on any rank gives NaN, and -0 is less than +0.
-func Max[T Real]() Op[T] { return builtin(&maxs, "max", kernel.Max[T]) }
+func Max[T Real]() Op[T] {
+	if op := builtin[T](&maxs); op != nil {
+		return *op
+	}
+	return newOp("max", kernel.Max[T])
+}
 
 // BitAnd is the bitwise and.
-func BitAnd[T Integer]() Op[T] { return builtin(&ands, "bitand", kernel.BitAnd[T]) }
+func BitAnd[T Integer]() Op[T] {
+	if op := builtin[T](&ands); op != nil {
+		return *op
+	}
+	return newOp("bitand", kernel.BitAnd[T])
+}
 
 // BitOr is the bitwise or.
-func BitOr[T Integer]() Op[T] { return builtin(&ors, "bitor", kernel.BitOr[T]) }
+func BitOr[T Integer]() Op[T] {
+	if op := builtin[T](&ors); op != nil {
+		return *op
+	}
+	return newOp("bitor", kernel.BitOr[T])
+}
 
 // BitXor is the bitwise exclusive or.
-func BitXor[T Integer]() Op[T] { return builtin(&xors, "bitxor", kernel.BitXor[T]) }
+func BitXor[T Integer]() Op[T] {
+	if op := builtin[T](&xors); op != nil {
+		return *op
+	}
+	return newOp("bitxor", kernel.BitXor[T])
+}
 
 // opSet holds an operator for each predeclared type, so that Sum[float64]() and
 // the like allocate nothing.
@@ -70,9 +105,9 @@ func newOp[T any](name string, kernel func(inout, in []T)) Op[T] {
 	return Op[T]{name, rawOp(true, kernel)}
 }
 
-// builtin returns the operator for T from a set, or makes one for a type that
-// is not predeclared.
-func builtin[T any](s *opSet, name string, kernel func(inout, in []T)) Op[T] {
+// builtin returns the operator for T from a set, or nil for a type that is not
+// predeclared.
+func builtin[T any](s *opSet) *Op[T] {
 	var p any
 	switch any((*T)(nil)).(type) {
 	case *int:
@@ -104,8 +139,6 @@ func builtin[T any](s *opSet, name string, kernel func(inout, in []T)) Op[T] {
 	case *complex128:
 		p = &s.c28
 	}
-	if op, ok := p.(*Op[T]); ok {
-		return *op
-	}
-	return newOp(name, kernel)
+	op, _ := p.(*Op[T])
+	return op
 }

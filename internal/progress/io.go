@@ -130,6 +130,9 @@ func (e *Engine) Close() error {
 		t.Wake()
 	}
 	e.background.Wait()
+	if e.unwatch != nil {
+		e.unwatch()
+	}
 	var errs []error
 	for _, t := range e.transports {
 		errs = append(errs, t.Close())

@@ -96,6 +96,10 @@ type Engine struct {
 	parking []*Op // operations whose goroutines are parked, guarded by mu
 	pool    []*Op // for blocking calls, guarded by mu
 
+	// The context whose end wakes the poller; the poller's.
+	watched context.Context
+	unwatch func() bool
+
 	io         ioState
 	sleepers   []chan struct{} // of the transports after the first
 	background sync.WaitGroup

@@ -140,10 +140,7 @@ const maxSleep = 200 * time.Millisecond
 
 // sleep sleeps until a peer wakes this rank, ctx ends, or maxSleep has passed.
 func (e *Engine) sleep(ctx context.Context, op *Op) {
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, e.wake)
-		defer stop()
-	}
+	e.wakeAtEndOf(ctx)
 	if !e.arm() {
 		return
 	}
@@ -154,6 +151,19 @@ func (e *Engine) sleep(ctx context.Context, op *Op) {
 	e.disarm()
 	e.poll()
 	e.mu.Unlock()
+}
+
+// wakeAtEndOf has the end of ctx end the poller's sleep. Waits mostly come with
+// the same context as the one before, so what was set up for that stays; a
+// wake-up too many does no harm. Only the poller calls it.
+func (e *Engine) wakeAtEndOf(ctx context.Context) {
+	if ctx.Done() == nil || e.watched == ctx {
+		return
+	}
+	if e.unwatch != nil {
+		e.unwatch()
+	}
+	e.watched, e.unwatch = ctx, context.AfterFunc(ctx, e.wake)
 }
 
 // arm prepares a sleep, unless there is something to do first.
