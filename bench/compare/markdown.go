@@ -12,7 +12,7 @@ const reading = `
 Ratios are ours divided by theirs: lower is better for times, higher for rates. Each is the median of the ratios of single
 rounds, with the 95 % interval of that median (bootstrap). In a round every contestant runs one short block, in random order;
 contestants that wait for their turn sleep. Rounds during which the processors moved against each other, or other programs used
-more than a quarter of a core, are dropped and run again; where most rounds are like that, no target is judged. The
+more than a quarter of a core, are dropped and run again; where most rounds are like that, no ratio is judged. The
 better of two peers is chosen by their medians; targets are judged against the peers' defaults, and "to best flags" says what
 is left of a win when the peer gets the flags listed below (for each test the better of the tuned peers). "Floor" is the same
 test without any library: a flag or one copy in mapped memory, or a polled socket.

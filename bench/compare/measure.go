@@ -147,8 +147,10 @@ func (b *bencher) fill(t *test, series map[entrant]report.Series, res contest.Re
 			}, target)
 			if res.Unsteady {
 				row.Notes = append(row.Notes, fmt.Sprintf("%s: other programs disturbed %d rounds and the processors moved in %d, "+
-					"so those are counted as well, and no target is judged", t.id(), res.Disturbed, res.Moved))
-				row.Met = nil
+					"so those are counted as well, and no ratio is judged", t.id(), res.Disturbed, res.Moved))
+				if target != nil && target.Relative() {
+					row.Met = nil
+				}
 			}
 			b.rows = append(b.rows, row)
 		}

@@ -148,6 +148,9 @@ func (t *Target) String() string {
 	return fmt.Sprintf("%s %g x %s", op, t.limit, t.of)
 }
 
+// Relative reports whether t compares with a peer, and so needs quiet rounds.
+func (t *Target) Relative() bool { return t.of != Nobody }
+
 func (t *Target) met(v float64) bool {
 	if t.atLeast {
 		return v >= t.limit
