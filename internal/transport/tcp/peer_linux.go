@@ -42,8 +42,6 @@ type peer struct {
 	bulks   []bulk // oldest first
 	blocked bool   // epoll tells when the socket takes more
 	starved bool   // ErrAgain was returned
-	wrote   uint   // Transport.polls at the last write by Send
-	corked  bool   // in Transport.corked
 
 	// Input: unparsed bytes in[r:w], after the rest of a Data frame's payload.
 	in   []byte // from freeIn while there is something in it
@@ -72,20 +70,18 @@ func (t *Transport) peer(rank int) *peer {
 	return p
 }
 
-// Send implements transport.Transport. The first small frame to a peer after a
-// Poll is written at once. Those that follow before the next Poll wait for it,
-// or for a few KiB of company, and share its system call; not while a Wait is
-// armed, since then no Poll may come for long.
+// Send implements transport.Transport. A frame is written at once, by one system call,
+// unless the socket is full: then frames gather and leave together. They do not
+// gather otherwise, although that would save calls: nobody promises that a
+// Poll follows soon when the user's program computes.
 func (t *Transport) Send(rank int, h *wire.Header, payload []byte) error {
 	if len(payload) > maxEager {
 		return fmt.Errorf("tcp: %v frame of %d bytes, Send takes up to %d", h.Kind, len(payload), maxEager)
 	}
 	p := t.peers[rank]
-	if p == nil || p.state != up || p.tail > p.head || len(p.bulks) > 0 || p.err != nil ||
-		p.wrote == t.polls && len(payload) <= copyLimit && !t.armed {
+	if p == nil || p.state != up || p.tail > p.head || len(p.bulks) > 0 || p.err != nil {
 		return t.sendLater(rank, h, payload)
 	}
-	p.wrote = t.polls
 	n := encodeHead(t.scratch[:], h, len(payload))
 	total := n + len(payload)
 	var sent int
@@ -113,8 +109,7 @@ func (t *Transport) Send(rank int, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// sendLater is Send for a socket that is not there yet or is full, and for
-// frames that can wait for company.
+// sendLater is Send for a socket that is not there yet, or is full.
 func (t *Transport) sendLater(rank int, h *wire.Header, payload []byte) error {
 	p, err := t.reach(rank)
 	if err != nil {
@@ -127,27 +122,7 @@ func (t *Transport) sendLater(rank int, h *wire.Header, payload []byte) error {
 	n := encodeHead(t.scratch[:], h, len(payload))
 	t.put(p, t.scratch[:n])
 	t.put(p, payload)
-	switch {
-	case p.state != up || p.blocked:
-	case t.armed || len(payload) > copyLimit || p.tail-p.head >= corkLimit:
-		t.flush(p)
-	case !p.corked:
-		p.corked = true
-		t.corked = append(t.corked, p)
-	}
 	return nil
-}
-
-// uncork writes what Send left to wait for company.
-func (t *Transport) uncork() (reports int) {
-	for _, p := range t.corked {
-		p.corked = false
-		if p.state == up && !p.blocked {
-			reports += t.flush(p)
-		}
-	}
-	t.corked = t.corked[:0]
-	return reports
 }
 
 // SendBulk implements transport.Transport.

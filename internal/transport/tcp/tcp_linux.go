@@ -46,7 +46,6 @@ const (
 	outSize   = 2 * (maxHead + maxEager) // two frames of any size wait while the socket is full
 	copyLimit = 4 << 10                  // up to here a copy is cheaper than a second piece in sendmsg
 	bulkLimit = 32                       // SendBulks under way to one peer
-	corkLimit = 16 << 10                 // so much output does not wait for company
 
 	minSecret       = 16
 	backlog         = 4096
@@ -83,8 +82,6 @@ type Transport struct {
 
 	events  [64]unix.EpollEvent
 	ahead   bool // Arm saw events that Poll has not
-	armed   bool
-	corked  []*peer // output waits for company
 	polls   uint
 	ticking bool
 	deaf    bool // the listener is out of epoll, for want of descriptors
@@ -228,9 +225,6 @@ func (t *Transport) Pull(peer int, _ wire.Region, dst []byte) error {
 // so that a caller who sleeps on zero tries again first.
 func (t *Transport) Poll(s transport.Sink) int {
 	n := 0
-	if len(t.corked) > 0 {
-		n += t.uncork()
-	}
 	direct := len(t.up) <= directPeers && t.inPre == 0 && !t.ahead
 	if direct {
 		for i := len(t.up) - 1; i >= 0; i-- {
@@ -288,7 +282,6 @@ func (t *Transport) Close() error {
 		return errors.New("tcp: Close of a closed transport")
 	}
 	t.closed = true
-	t.uncork()
 	t.linger()
 	t.wake.shut()
 	for _, c := range t.pre {

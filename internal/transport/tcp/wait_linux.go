@@ -126,7 +126,6 @@ func countQuiet(before int, info *unix.TCPInfo) int {
 
 // Arm implements transport.Transport.
 func (t *Transport) Arm() bool {
-	t.uncork()
 	if len(t.done)+len(t.broken)+len(t.lost) > 0 {
 		return false
 	}
@@ -136,13 +135,12 @@ func (t *Transport) Arm() bool {
 			return false
 		}
 	}
-	t.armed = true
 	return true
 }
 
 // Disarm implements transport.Transport. A socket wakes its owner at any time,
-// so there is little to take back.
-func (t *Transport) Disarm() { t.armed = false }
+// so there is nothing to take back.
+func (t *Transport) Disarm() {}
 
 // wake ends Waits by way of an eventfd in the same epoll. It stays readable until
 // the last of the Waits that it ended is gone, so that it ends them all.
