@@ -37,7 +37,7 @@ func TestRandomFailures(t *testing.T) {
 		}
 		ranks := len(w.comms)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.SampledFrom([]int{0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 5, 5, 5, 6, 7, 8}).Draw(t, "step") {
+			switch rapid.SampledFrom([]int{0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 5, 5, 5, 6, 7, 7, 8, 9, 9}).Draw(t, "step") {
 			case 0:
 				w.send(t)
 			case 1:
@@ -61,6 +61,8 @@ func TestRandomFailures(t *testing.T) {
 					}
 				}
 				w.fault(t, at, peer)
+			case 9:
+				w.startTransfer(t)
 			case 8:
 				if rapid.Bool().Draw(t, "revoke") {
 					r, c := rapid.IntRange(0, ranks-1).Draw(t, "rank"), rapid.IntRange(0, 1).Draw(t, "comm")
@@ -91,6 +93,27 @@ func (w *randomWorld) step(t *rapid.T) {
 				}
 				return
 			}
+		}
+	}
+}
+
+// startTransfer brings a long message so far that its data are under way, if
+// nothing speaks against it: otherwise that is rare.
+func (w *randomWorld) startTransfer(t *rapid.T) {
+	send, recv := w.op(t, Send), w.op(t, Recv)
+	recv.comm = send.comm
+	recv.Ctx = w.comms[recv.rank][recv.comm].P2P
+	send.Peer, recv.Peer = recv.Ctx.rank, send.Ctx.rank
+	recv.Tag = match.Any
+	send.Buf, recv.Buf = make([]byte, 1000), make([]byte, 1000)
+	w.sends, w.recvs = append(w.sends, send), append(w.recvs, recv)
+	w.net.cores[send.rank].PostSend(&send.Op)
+	w.net.act(send.rank)
+	w.net.cores[recv.rank].PostRecv(&recv.Op)
+	w.net.act(recv.rank)
+	for range 20 {
+		if _, _, ok := w.transfer(); ok || !w.move(t) {
+			return
 		}
 	}
 }
