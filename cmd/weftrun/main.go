@@ -31,9 +31,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "weftrun: %v\n", err)
 		return job.ExitUsage
 	case o.help:
-		return print(stdout, stderr, help())
+		return show(stdout, stderr, help())
 	case o.version:
-		return print(stdout, stderr, "weftrun "+version()+"\n")
+		return show(stdout, stderr, "weftrun "+version()+"\n")
 	}
 	if o.spec.Transport != "tcp" {
 		o.spec.Segment = shm.Create
@@ -61,7 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return job.Run(plan, stderr)
 }
 
-func print(stdout, stderr io.Writer, text string) int {
+func show(stdout, stderr io.Writer, text string) int {
 	if _, err := io.WriteString(stdout, text); err != nil {
 		fmt.Fprintf(stderr, "weftrun: %v\n", err)
 		return 1

@@ -181,7 +181,7 @@ func TestSignalsReachTheRanks(t *testing.T) {
 }
 
 func TestSecondInterruptKills(t *testing.T) {
-	cmd := command(t, "--grace", "1h", "-n", "2", "sh", "-c", `trap "echo INT" INT; echo $$; while :; do sleep 1000; done`)
+	cmd := command(t, rank(2, "stubborn", "--grace", "1h")...)
 	out := start(t, cmd)
 	pids := numbers(t, scan(t, out, 2))
 	for i := range 2 {

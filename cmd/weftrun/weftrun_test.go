@@ -143,6 +143,15 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
+	"stubborn": func(*control.Client) int { // hears interrupts and stays
+		got := make(chan os.Signal, 10)
+		signal.Notify(got, os.Interrupt)
+		fmt.Println(os.Getpid())
+		for range got {
+			fmt.Println("INT")
+		}
+		return 0
+	},
 	"orphan": func(c *control.Client) int { // waits for the launcher's end
 		lost := make(chan control.Event)
 		c.Watch(func(e control.Event) { lost <- e })

@@ -141,7 +141,7 @@ func TestWatchTellsEverythingInOrder(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if err := l.hub.Close(); err != nil {
+	if err := l.Vanish(); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-events; e.Kind != LauncherLost {

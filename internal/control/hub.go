@@ -70,7 +70,7 @@ type line struct {
 	over chan struct{} // closed when the reader has ended
 
 	// Guarded by the hub's mu.
-	queue   [][]byte // encoded frames that wait for the writer
+	queue   [][]byte // encoded frames that wait for the writer; nil ends the line
 	writing bool
 }
 
@@ -140,11 +140,6 @@ func (h *Hub) listen(rank int, l *line) error {
 		case last != 0 && f.Kind == abort && f.Rank >= -1 && f.Rank < h.job.Size:
 			h.report(Report{Rank: rank, Kind: Abort, Code: f.Code, Text: f.Text, Lost: f.Rank})
 		case last != 0 && last != goodbye && f.Kind == goodbye:
-			// Another program that takes this line up learns at once that it
-			// is used. A rank that is gone already needs no telling.
-			if err := endWriting(l.file); err != nil && !errors.Is(err, errNotConnected) {
-				return fmt.Errorf("control: %w", err)
-			}
 			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1})
 		default:
 			return fmt.Errorf("control: %v after %v", f.Kind, last)
@@ -188,9 +183,19 @@ func (h *Hub) Left(rank int) error {
 	return h.tell(rank, &frame{Kind: gone, Rank: rank})
 }
 
-// Release tells every rank on this host that all ranks have said Goodbye.
+// Release tells every rank on this host that all ranks have said Goodbye. It is
+// the last thing they are told: another program that takes a line up after it
+// learns at once that the line is used.
 func (h *Hub) Release() error {
-	return h.tell(-1, &frame{Kind: released})
+	if err := h.tell(-1, &frame{Kind: released}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.lines {
+		h.enqueue(l, nil)
+	}
+	return nil
 }
 
 // Aborted tells every other rank on this host that the job is being ended, by a
@@ -212,13 +217,18 @@ func (h *Hub) tell(but int, f *frame) error {
 		if rank == but {
 			continue
 		}
-		l.queue = append(l.queue, b)
-		if !l.writing {
-			l.writing = true
-			h.group.Go(func() { h.write(l) })
-		}
+		h.enqueue(l, b)
 	}
 	return nil
+}
+
+// enqueue queues an encoded frame, or nil for the end of all. The caller holds mu.
+func (h *Hub) enqueue(l *line, b []byte) {
+	l.queue = append(l.queue, b)
+	if !l.writing {
+		l.writing = true
+		h.group.Go(func() { h.write(l) })
+	}
 }
 
 // write is the goroutine that empties a line's queue. An error means that the
@@ -234,7 +244,13 @@ func (h *Hub) write(l *line) {
 		b := l.queue[0]
 		l.queue = l.queue[1:]
 		h.mu.Unlock()
-		if _, err := l.file.Write(b); err != nil {
+		var err error
+		if b == nil {
+			err = endWriting(l.file)
+		} else {
+			_, err = l.file.Write(b)
+		}
+		if err != nil {
 			return // l.writing stays set: there is no use in trying again
 		}
 	}

@@ -110,13 +110,16 @@ func (l *Local) Kill(rank int, how string) error {
 	return errors.Join(err, l.hub.Died(rank, 1, how))
 }
 
-// Close ends the launcher's side, then the clients that are still open.
+// Vanish plays the launcher's end: all lines close.
+func (l *Local) Vanish() error { return l.hub.Close() }
+
+// Close closes the clients that are still open, then the launcher's side.
 func (l *Local) Close() error {
-	err := l.hub.Close()
+	var err error
 	for _, c := range l.Clients {
 		err = errors.Join(err, c.Close())
 	}
-	return err
+	return errors.Join(err, l.hub.Close())
 }
 
 // Gather collects cards until there is one from every rank.

@@ -15,6 +15,7 @@ import (
 
 const (
 	killWait     = time.Second            // from SIGTERM to SIGKILL
+	giveUpWait   = 5 * time.Second        // from SIGKILL to leaving behind what the kernel does not let go
 	orphanWait   = time.Second            // from the last rank's end to the end of what it left behind
 	blameWait    = 100 * time.Millisecond // for the end of a rank that another one misses
 	joinPatience = 10 * time.Second       // until a wire-up that hangs is talked about
@@ -302,11 +303,7 @@ func (s *supervisor) announce() {
 		if s.rec.first.rank < 0 {
 			which = count(n, "rank")
 		}
-		verb := "are"
-		if n == 1 {
-			verb = "is"
-		}
-		rest = fmt.Sprintf("; %s %s being stopped", which, verb)
+		rest = fmt.Sprintf("; %s %s being stopped", which, are(n))
 	}
 	s.say("%s%s", s.describe(*s.rec.first), rest)
 }
@@ -362,21 +359,17 @@ func (s *supervisor) advance() {
 		s.next.Reset(killWait)
 	case warned:
 		s.stage = killed
+		s.next.Reset(giveUpWait)
 		sig = syscall.SIGKILL
 		s.say("%s did not end within %v and a SIGTERM, and %s killed", ranksText(s.rec.running()), s.plan.Spec.Grace, are(len(s.rec.running())))
-	default:
+	case killed:
+		s.say("%s %s not end even by SIGKILL, stuck in the kernel, on a dead file system perhaps; left behind", ranksText(s.rec.running()), does(len(s.rec.running())))
+		s.left = 0
 		return
 	}
 	for _, rank := range s.rec.running() {
 		s.stop(rank, sig)
 	}
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 // ranksText names ranks, a few of many.
@@ -412,7 +405,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 		return
 	case sig == syscall.SIGINT && s.signal == sig: // the user is in a hurry
 		s.stage = killed
-		s.next.Stop()
+		s.next.Reset(giveUpWait)
 		for _, rank := range s.rec.running() {
 			s.stop(rank, syscall.SIGKILL)
 		}
@@ -445,19 +438,12 @@ func (s *supervisor) wonder() {
 	}
 }
 
-func have(n int) string {
-	if n == 1 {
-		return "has"
-	}
-	return "have"
-}
-
 // sweep ends what the ranks have left behind: orphans, whose parent we are. It
-// returns when no process of the job is left.
+// returns when no process of the job is left, or none that can be killed.
 func (s *supervisor) sweep(children <-chan os.Signal) {
 	s.host.dismissKeeper()
-	grace := time.NewTimer(orphanWait)
-	defer grace.Stop()
+	next := time.NewTimer(orphanWait)
+	defer next.Stop()
 	kill := false
 	for s.host.reap(func(int, status) {}) {
 		if kill {
@@ -468,8 +454,26 @@ func (s *supervisor) sweep(children <-chan os.Signal) {
 		}
 		select {
 		case <-children:
-		case <-grace.C:
+		case <-next.C:
+			if kill {
+				s.say("processes %v do not end even by SIGKILL, and are left behind", childPIDs())
+				return
+			}
 			kill = true
+			next.Reset(giveUpWait)
 		}
 	}
+}
+
+// The forms of a verb for one rank, and for more.
+
+func are(n int) string  { return form(n, "is", "are") }
+func have(n int) string { return form(n, "has", "have") }
+func does(n int) string { return form(n, "does", "do") }
+
+func form(n int, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
 }

@@ -44,3 +44,31 @@ func TestRanksText(t *testing.T) {
 		}
 	}
 }
+
+// TestEndIsBounded goes through the stages with ranks that nothing ends.
+func TestEndIsBounded(t *testing.T) {
+	var b bytes.Buffer
+	notes := newMailbox()
+	s := &supervisor{plan: &Plan{Spec: &Spec{}, Host: "h"}, notes: notes, rec: newRecord(2), next: stopped(), blame: stopped(),
+		speech: newSpeech(new(sync.Mutex), &b), left: 2}
+	s.host = &host{pids: make([]int, 2), hub: control.NewHub(control.Job{Size: 2}, func(control.Report) {})}
+	s.end(failure{rank: -1, code: 3, lost: -1, text: "it is late"})
+	var stages []stage
+	for s.left > 0 {
+		stages = append(stages, s.stage)
+		s.advance()
+	}
+	s.speech.close()
+	if len(stages) != 3 || stages[0] != told || stages[1] != warned || stages[2] != killed {
+		t.Errorf("stages %v", stages)
+	}
+	for _, want := range []string{"weftrun: it is late; 2 ranks are being stopped\n", "ranks 0, 1 did not end within 0s and a SIGTERM",
+		"ranks 0, 1 do not end even by SIGKILL"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("lacks %q: %s", want, b.String())
+		}
+	}
+	if err := s.host.hub.Close(); err != nil {
+		t.Error(err)
+	}
+}
