@@ -161,7 +161,7 @@ func (w *randomWorld) collapse(t *rapid.T) {
 		}
 	}
 	for _, probe := range w.held {
-		w.drain(probe.rank, probe.comm, probe.Message)
+		w.drain(probe.rank, probe.comm, probe)
 	}
 	for r, c := range w.net.cores {
 		for len(w.net.pulls) > 0 {

@@ -22,7 +22,7 @@ type randomWorld struct {
 	sends  []*worldOp
 	recvs  []*worldOp
 	probes []*worldOp
-	// arrivals are the receives that got a message, in that order.
+	// arrivals are the receives and Mprobes that got a message, in that order.
 	arrivals []*worldOp
 	held     []*worldOp // Mprobes whose message is not received yet
 	err      error      // found in a callback
@@ -35,6 +35,7 @@ type worldOp struct {
 	serial   int // order of posting, on its rank
 	done     bool
 	received *worldOp // the send that came to a receive
+	via      *worldOp // the receive of what an Mprobe took
 	matched  bool     // a send
 }
 
@@ -139,6 +140,7 @@ func (w *randomWorld) mrecv(t *rapid.T) {
 	op.Owner, op.Kind, op.Type, op.Ctx = op, Recv, 7, probe.Ctx
 	op.Peer, op.Tag = probe.Peer, probe.Tag
 	op.serial = -1 // its order is the probe's
+	probe.via = op
 	op.Buf = make([]byte, 1000)
 	w.recvs = append(w.recvs, op)
 	w.net.cores[op.rank].PostMrecv(&op.Op, probe.Message)
@@ -212,6 +214,7 @@ func (w *randomWorld) finished(_ int, p *Op) {
 	case errors.Is(op.Err, ErrCanceled):
 	case op.Kind == Mprobe:
 		w.held = append(w.held, op)
+		w.arrivals = append(w.arrivals, op)
 	case op.Kind == Recv:
 		w.arrived(op)
 	case op.Err != nil:
@@ -232,12 +235,19 @@ func (w *randomWorld) arrived(op *worldOp) {
 	if op.Peer != match.Any && op.Peer != op.Status.Source || op.Tag != match.Any && op.Tag != op.Status.Tag {
 		w.fail("receive %d from %d with tag %d got one from %d with tag %d", op.serial, op.Peer, op.Tag, op.Status.Source, op.Status.Tag)
 	}
-	w.arrivals = append(w.arrivals, op)
+	if op.serial >= 0 {
+		w.arrivals = append(w.arrivals, op)
+	}
 }
 
 // resolve finds the send of each receive. One that says nothing of its content
 // is, of those that are left, the first with its envelope.
 func (w *randomWorld) resolve() {
+	for i, op := range w.arrivals {
+		if op.Kind == Mprobe {
+			w.arrivals[i] = op.via
+		}
+	}
 	for _, op := range w.arrivals {
 		if min(int(op.Status.Bytes), len(op.Buf)) > 0 {
 			w.resolveOne(op)
@@ -330,7 +340,7 @@ func (w *randomWorld) settle(t *rapid.T) {
 		for len(w.held) > 0 {
 			probe := w.held[0]
 			w.held = w.held[1:]
-			w.drain(probe.rank, probe.comm, probe.Message)
+			w.drain(probe.rank, probe.comm, probe)
 		}
 		for r, comms := range w.comms {
 			for c, m := range comms {
@@ -380,16 +390,17 @@ func (w *randomWorld) settle(t *rapid.T) {
 	}
 }
 
-// drain receives one message with a receive that takes anything.
-func (w *randomWorld) drain(rank, comm int, m *Message) {
+// drain receives one message, which a probe may hold, with a receive that takes
+// anything.
+func (w *randomWorld) drain(rank, comm int, probe *worldOp) {
 	op := &worldOp{rank: rank, comm: comm, serial: w.posted}
 	w.posted++
 	op.Owner, op.Kind, op.Type, op.Ctx = op, Recv, 7, w.comms[rank][comm].P2P
 	op.Peer, op.Tag, op.Buf = match.Any, match.Any, make([]byte, 1000)
 	w.recvs = append(w.recvs, op)
-	if m != nil {
-		op.serial = -1
-		w.net.cores[rank].PostMrecv(&op.Op, m)
+	if probe != nil {
+		op.serial, probe.via = -1, op
+		w.net.cores[rank].PostMrecv(&op.Op, probe.Message)
 	} else {
 		w.net.cores[rank].PostRecv(&op.Op)
 	}
