@@ -89,6 +89,14 @@ func TestFirstCause(t *testing.T) {
 	})
 }
 
+func TestLeave(t *testing.T) {
+	r := run1(t, nil, rank(2, "part")...)
+	r.want(t, 0)
+	if r.out != "rank 1 heard: rank 0 has left\n" {
+		t.Errorf("ranks say %q", r.out)
+	}
+}
+
 func TestThoseWhoStayAreKilled(t *testing.T) {
 	r := run1(t, nil, rank(3, "deaf", "--grace", "0.2")...)
 	r.want(t, 3, "rank 1 on host ", "exit status 3", "ranks 0, 2 did not end within 200ms and a SIGTERM, and are killed")

@@ -69,6 +69,23 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
+	// Rank 0 leaves; rank 1 leaves when it hears of it, which lets both go.
+	"part": func(c *control.Client) int {
+		if _, err := c.Join(context.Background(), nil); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if c.Env().Rank == 1 {
+			left := make(chan control.Event, 10)
+			c.Watch(func(e control.Event) { left <- e })
+			fmt.Println("rank 1 heard:", <-left)
+		}
+		if err := c.Leave(context.Background()); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		return 0
+	},
 	// Rank 1 dies once all have joined; the others tell what they hear.
 	"die": func(c *control.Client) int {
 		return afterJoin(c, func() int { return die() })

@@ -56,6 +56,7 @@ type Client struct {
 	failed  chan struct{} // closed when first is set
 	freed   chan struct{} // closed when all ranks have said goodbye
 	isFreed bool
+	ended   chan struct{} // closed when nothing can be heard any more
 }
 
 // welcomeWait bounds the wait for a Welcome, which is there before the rank is.
@@ -108,7 +109,7 @@ func inherited(name, value string, socket bool) (*os.File, error) {
 // both files from here on, also when Dial fails. Segment may be nil.
 func Dial(line, segment *os.File) (*Client, error) {
 	c := &Client{line: line, in: bufio.NewReader(line), settled: make(chan struct{}),
-		failed: make(chan struct{}), freed: make(chan struct{})}
+		failed: make(chan struct{}), freed: make(chan struct{}), ended: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	c.env.Segment = segment
 	if err := c.greet(); err != nil {
@@ -170,6 +171,7 @@ func (c *Client) Secret() []byte { return slices.Clone(c.secret) }
 
 // read is the goroutine that reads the line.
 func (c *Client) read() {
+	defer close(c.ended)
 	for {
 		f, err := receive(c.in, maxFromLauncher)
 		if err != nil {
@@ -219,7 +221,7 @@ func (c *Client) release() {
 func (c *Client) report(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leaving || c.closed { // our own end, nothing that happened to the job
+	if c.leaving || c.closed || c.isFreed { // our own end, nothing that happened to the job
 		return
 	}
 	if c.first == nil && e.Kind != RankLeft {

@@ -149,6 +149,74 @@ func TestWatchTellsEverythingInOrder(t *testing.T) {
 	}
 }
 
+func TestLeaveWaitsForAll(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		l := newLocal(t, n)
+		var events sync.Map
+		left := make(chan int, n)
+		var group sync.WaitGroup
+		leave := func(rank int) {
+			if err := l.Clients[rank].Leave(t.Context()); err != nil {
+				t.Errorf("rank %d of %d: %v", rank, n, err)
+			}
+			left <- rank
+		}
+		for rank := range n - 1 {
+			l.Clients[rank].Watch(func(e Event) { events.Store(rank, e) })
+			group.Go(func() { leave(rank) })
+			l.Wait(rank, Goodbye)
+		}
+		if len(left) > 0 {
+			t.Errorf("rank %d of %d left before the last one did", <-left, n)
+		}
+		leave(n - 1)
+		group.Wait()
+		for _, c := range l.Clients {
+			<-c.ended // the launcher's end of a released line is no event
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		events.Range(func(rank, e any) bool {
+			t.Errorf("rank %v of %d heard: %v", rank, n, e)
+			return true
+		})
+	}
+}
+
+func TestLeaveThatCannotEnd(t *testing.T) {
+	l := newLocal(t, 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	if err := l.Clients[1].Leave(ctx); !errors.Is(err, why) {
+		t.Errorf("Leave with an ended context: %v", err)
+	}
+	if err := l.Kill(2, "ended with exit status 7"); err != nil {
+		t.Fatal(err)
+	}
+	err := l.Clients[0].Leave(t.Context())
+	if e, ok := errors.AsType[Event](err); !ok || e.Kind != RankDied || e.Rank != 2 {
+		t.Errorf("Leave after a death: %v", err)
+	}
+}
+
+func TestLeftIsToldAndNoFailure(t *testing.T) {
+	l := newLocal(t, 2)
+	events := make(chan Event, 2)
+	l.Clients[0].Watch(func(e Event) { events <- e })
+	if err := l.hub.Left(1); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(Event{Kind: RankLeft, Rank: 1}, <-events); d != "" {
+		t.Error(d)
+	}
+	go l.Clients[1].Join(context.Background(), nil)
+	if _, err := l.Clients[0].Join(t.Context(), nil); err != nil {
+		t.Errorf("Join after a rank has left: %v", err)
+	}
+}
+
 func TestDrainHearsWhatWasSaidBefore(t *testing.T) {
 	l := newLocal(t, 2)
 	if err := l.Clients[1].Abort(3, "last words", -1); err != nil {

@@ -72,8 +72,5 @@ func duplicate(f *os.File) (int, error) {
 	return fd, f.Close()
 }
 
-// errNotConnected is what a shutdown gives when the other end is gone.
-const errNotConnected = unix.ENOTCONN
-
 // errReset is how a line ends when the peer died with bytes unread.
 const errReset = unix.ECONNRESET

@@ -9,8 +9,8 @@ import (
 )
 
 // Local is a launcher without processes: its ranks are clients in this process,
-// over real lines. It deals the cards and passes aborts on, as weftrun does, and
-// lets its owner play deaths.
+// over real lines. It deals the cards, passes aborts on and releases those who
+// leave, as weftrun does, and lets its owner play deaths.
 type Local struct {
 	// Clients holds the ranks' ends, by rank.
 	Clients []*Client
@@ -19,6 +19,7 @@ type Local struct {
 
 	mu      sync.Mutex
 	gather  Gather
+	left    int // ranks that have said Goodbye
 	reports []Report
 	changed *sync.Cond // on mu: reports
 }
@@ -84,6 +85,10 @@ func (l *Local) hear(r Report) {
 		}
 	case Abort:
 		err = l.hub.Aborted(r.Rank, r.Code, r.Text)
+	case Goodbye:
+		if l.left++; l.left == len(l.gather.seen) {
+			err = l.hub.Release()
+		}
 	}
 	if err != nil {
 		panic(err) // an encoder that fails on our own types
