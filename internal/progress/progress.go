@@ -30,6 +30,7 @@ package progress
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,8 +188,8 @@ func (e *Engine) Cancel(op *Op) bool {
 		return true
 	}
 	if w := op.World(); w >= 0 && e.takeBack(w, &op.Op) {
-		op.Err = proto.ErrCanceled
-		e.finish(&op.Op)
+		e.core.TakenBack(&op.Op)
+		e.act()
 		return true
 	}
 	done := e.core.Cancel(&op.Op)
@@ -201,7 +202,11 @@ func (e *Engine) takeBack(peer int, op *proto.Op) bool {
 	box := &e.outbox[peer]
 	for i := range box.actions {
 		if box.actions[i].Op == op && box.actions[i].Kind == proto.SendFrame {
-			box.actions = append(box.actions[:i], box.actions[i+1:]...)
+			box.actions = slices.Delete(box.actions, i, i+1)
+			if len(box.actions) == 0 {
+				i := slices.Index(e.blocked, int32(peer))
+				e.blocked = slices.Delete(e.blocked, i, i+1)
+			}
 			return true
 		}
 	}
@@ -307,8 +312,11 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	return true
 }
 
-// refuse ends the eager send of an action that no transport takes any more.
+// refuse ends the send of an action that no transport takes any more.
 func (e *Engine) refuse(a *proto.Action) {
+	if a.Kind == proto.SendData {
+		e.core.NotSent(int(a.Peer), a.Header.Reply)
+	}
 	if a.Op != nil {
 		a.Op.Err = e.core.Refusal(a.Op)
 		e.finish(a.Op)
