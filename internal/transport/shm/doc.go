@@ -49,11 +49,16 @@
 // The receiver takes nothing more from the lane until the payload has landed;
 // that keeps the order. Both ends work on it in Poll.
 //
-// Memory in the arena does not need this: the receiver pulls it in one copy.
-// Package shm does not use process_vm_readv for ordinary memory: where both
-// ranks poll, which the engine makes sure of, the two copies of the bulk path
-// overlap and were as fast or faster where it was measured (see
-// BenchmarkProcesses), and no permission to trace is needed.
+// # Pulls
+//
+// Memory in an arena is mapped by everybody: the receiver copies it, once. Other
+// memory is read with process_vm_readv where the system allows it, which is
+// probed once for each host; where it does not, [Transport.Describe] says that
+// the memory has no region, and the payload takes the bulk path. Measured here
+// (BenchmarkProcesses) the system call needs half the time of the bulk
+// path when the source lies unchanged in a cache, and half the processor time
+// always, for it needs one rank only; the bulk path is the faster one for what
+// the sender has just written.
 //
 // # Pulls with two copiers
 //

@@ -28,6 +28,8 @@ const (
 	blockSize = 1024
 
 	offAttached  = 0   // u32: the process that is this rank; the owner
+	offToken     = 8   // u64: see cma_unsafe.go; the owner
+	offTokenAt   = 16  // u64: its address in the owner's process, stored last
 	offArmed     = 128 // u32: the owner sleeps or is about to; the owner, taken back by who wakes it
 	offBell      = 132 // u32: the futex word; anybody
 	offAttention = 256 // u32: count of news; anybody
@@ -37,6 +39,10 @@ const (
 	offActive    = 640 // bits: who has an active lane to the owner; they
 	offHelp      = 768 // bits: who wants help with a pull from the owner; they
 )
+
+// offDirect is in the header: u32, whether ranks can read each other's memory;
+// whoever finds out first.
+const offDirect = 128
 
 // Offsets in a lane.
 const (

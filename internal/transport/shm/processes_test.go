@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ const (
 	gameRate
 	gamePull
 	gameBulk
+	gameCMA
 	gameDie
 )
 
@@ -88,10 +90,10 @@ type player struct {
 }
 
 func newPlayer(tr *Transport, peer int) (*player, error) {
-	p := &player{Transport: tr, peer: peer, heap: make([]byte, 32<<20)}
+	p := &player{Transport: tr, peer: peer, heap: make([]byte, 40<<20)}
 	p.sink = p
 	var err error
-	if p.buf, err = tr.Arena().Alloc(32 << 20); err == nil {
+	if p.buf, err = tr.Arena().Alloc(40 << 20); err == nil {
 		clear(p.buf)
 		for i := range p.heap {
 			p.heap[i] = byte(i)
@@ -110,7 +112,7 @@ func (p *player) Frame(_ int, h *wire.Header, _ []byte) {
 	}
 }
 func (p *player) Dest(_ int, h *wire.Header, n int) []byte {
-	return p.heap[:n]
+	return p.heap[len(p.heap)/2:][:n]
 }
 func (p *player) Landed(int, *wire.Header)  { p.landed++ }
 func (p *player) Sent(int, uint32)          {}
@@ -154,6 +156,24 @@ func (p *player) play(game int32, rounds, n int, first bool) error {
 		h.Region, _ = p.Describe(p.buf[:n])
 		throw = func() error { return p.Send(p.peer, &h, nil) }
 		caught = func() error { return p.Pull(p.peer, p.h.Region, p.buf[half:half+n]) }
+	case gameCMA:
+		h = wire.Header{Kind: wire.RTS, Flags: wire.HasID | wire.HasBytes | wire.HasRegion, Bytes: uint64(n)}
+		half := len(p.heap) / 2
+		var ok bool
+		if h.Region, ok = p.Describe(p.heap[:n]); !ok {
+			return fmt.Errorf("ranks cannot read each other's memory here")
+		}
+		throw = func() error { return p.Send(p.peer, &h, nil) }
+		caught = func() error {
+			clear(p.heap[half:][:min(n, 100)])
+			if err := p.Pull(p.peer, p.h.Region, p.heap[half:][:n]); err != nil {
+				return err
+			}
+			if !bytes.Equal(p.heap[half:][:min(n, 100)], p.heap[:min(n, 100)]) {
+				return fmt.Errorf("pulled other bytes")
+			}
+			return nil
+		}
 	case gameBulk:
 		h = wire.Header{Kind: wire.Data, Flags: wire.HasID | wire.HasBytes, Bytes: uint64(n)}
 		throw = func() error { return p.SendBulk(p.peer, &h, p.heap[:n], 1) }
@@ -265,9 +285,9 @@ func must(tb testing.TB, err error) {
 // TestProcesses plays every game with a real second process, then kills it.
 func TestProcesses(t *testing.T) {
 	p := startChild(t)
-	for _, g := range []int{gameFlag, gameFrames, gameRate, gamePull, gameBulk} {
+	for _, g := range []int{gameFlag, gameFrames, gameRate, gamePull, gameBulk, gameCMA} {
 		for _, n := range []int{0, 1, 8, 8000, 1 << 20, 9<<20 + 1} {
-			if n > p.MaxEager() && g <= gameRate {
+			if n > p.MaxEager() && g <= gameRate || n == 0 && g == gameCMA { // no memory, no region
 				continue
 			}
 			must(t, p.start(g, 20, n))
@@ -290,6 +310,7 @@ func TestProcesses(t *testing.T) {
 // the same placement. Reported is the fastest tenth of the blocks: other work on
 // the machine only ever adds time.
 // The floor is a bare flag for frames and a bare copy of the same size for payloads.
+// CMA is a pull of ordinary memory, by process_vm_readv.
 func BenchmarkProcesses(b *testing.B) {
 	for _, c := range []struct {
 		name        string
@@ -307,6 +328,9 @@ func BenchmarkProcesses(b *testing.B) {
 		{"Bulk/64K", gameBulk, 64 << 10, 30, 30},
 		{"Bulk/1M", gameBulk, 1 << 20, 4, 4},
 		{"Bulk/16M", gameBulk, 16 << 20, 1, 1},
+		{"CMA/64K", gameCMA, 64 << 10, 30, 30},
+		{"CMA/1M", gameCMA, 1 << 20, 4, 4},
+		{"CMA/16M", gameCMA, 16 << 20, 1, 1},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			p := startChild(b)

@@ -40,23 +40,31 @@ const (
 	pullLength
 )
 
-// Describe describes memory of the own arena. Peers reach nothing else.
+// Describe describes memory of the own arena, and other memory where the system
+// lets ranks read each other.
 func (t *Transport) Describe(buf []byte) (wire.Region, bool) {
 	off, ok := t.arena.Contains(buf)
 	if !ok {
-		return wire.Region{}, false
+		return t.describeProcess(buf)
 	}
 	return wire.Region{Kind: regionArena, Key: uint32(t.self), Addr: uint64(off)}, true
 }
 
-// Pull copies from the peer's arena.
+// Pull copies from the peer's arena, or from its other memory.
 func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 	i, err := t.peer(peer)
 	if err != nil {
 		return err
 	}
-	if r.Kind != regionArena || r.Key != uint32(i) {
-		return fmt.Errorf("shm: pull %d bytes from rank %d (index %d): region %+v is not in its arena", len(dst), peer, i, r)
+	if r.Key != uint32(i) || r.Kind != regionArena && r.Kind != regionProcess {
+		return fmt.Errorf("shm: pull %d bytes from rank %d (index %d): region %+v is not one of its regions", len(dst), peer, i, r)
+	}
+	if r.Kind == regionProcess {
+		pid := int(at32(t.seg.mem, t.seg.block(i)+offAttached).Load())
+		if err := readProcess(pid, r.Addr, dst); err != nil {
+			return fmt.Errorf("shm: pull from rank %d: %w", peer, err)
+		}
+		return nil
 	}
 	if size := uint64(t.seg.arena); r.Addr > size || uint64(len(dst)) > size-r.Addr {
 		return fmt.Errorf("shm: pull %d bytes from rank %d: offset %d is beyond its arena of %d", len(dst), peer, r.Addr, size)

@@ -380,3 +380,21 @@ func TestOrphanedPull(t *testing.T) {
 		}
 	}
 }
+
+// TestOrdinaryMemory: ranks of one process have no region for it; a region of
+// a process that does not exist, or memory that does not, is an error.
+func TestOrdinaryMemory(t *testing.T) {
+	a, b := pair(t)
+	if r, ok := a.Describe(make([]byte, 100)); ok {
+		t.Errorf("ordinary memory in a process by itself is %+v", r)
+	}
+	if _, ok := a.Describe(nil); ok {
+		t.Error("nil has a region")
+	}
+	for _, addr := range []uint64{0, 8, 1 << 62, ^uint64(0)} {
+		err := b.Pull(0, wire.Region{Kind: regionProcess, Key: 0, Addr: addr}, make([]byte, 3<<20))
+		if err == nil || !strings.Contains(err.Error(), "rank 0") {
+			t.Errorf("Pull from address %#x: %v", addr, err)
+		}
+	}
+}

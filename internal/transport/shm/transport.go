@@ -35,6 +35,9 @@ type Transport struct {
 	// The own block.
 	armed, bell, attention *atomic.Uint32
 
+	direct *atomic.Uint32 // in the header: whether ranks can read each other's memory
+	token  *uint64        // what they try to read, see cma_unsafe.go
+
 	// Used by the caller that holds the engine's lock.
 	attended uint32   // the attention word that was acted upon
 	lanes    []inLane // by index
@@ -150,7 +153,8 @@ func attach(seg *segment, cfg Config) (*Transport, error) {
 	t := &Transport{
 		seg: seg, self: cfg.Index, world: append([]int(nil), cfg.World...), index: index, yields: cfg.Oversubscribed,
 		armed: at32(seg.mem, block+offArmed), bell: at32(seg.mem, block+offBell), attention: at32(seg.mem, block+offAttention),
-		lanes: make([]inLane, n), active: make([]*inLane, 0, n), out: make([]outLane, n), blocked: make([]*outLane, 0, n),
+		direct: at32(seg.mem, offDirect),
+		lanes:  make([]inLane, n), active: make([]*inLane, 0, n), out: make([]outLane, n), blocked: make([]*outLane, 0, n),
 		sent: make([]report, 0, 64), downs: make([]error, n), dead: make([]atomic.Bool, n),
 	}
 	for i := range n {
@@ -160,6 +164,7 @@ func attach(seg *segment, cfg Config) (*Transport, error) {
 	closeClaims(seg, t.self)
 	start := seg.arenaAt(t.self)
 	t.arena = arena.New(seg.mem[start:start+seg.arena:start+seg.arena], func(off, n int) error { return seg.commit(start+off, n) })
+	t.publishToken()
 	return t, nil
 }
 
