@@ -56,9 +56,6 @@
 // Several might be faster for large messages on a network of more than 10 Gb/s;
 // that was not measured, and loopback, where the processors are the limit, cannot show it.
 //
-// A call that copies more than 32 KiB tells Go's scheduler. Raw calls in pieces of 256
-// KiB were tried instead and made 16 MiB several times slower.
-//
 // # Failure
 //
 // A closed or reset connection is PeerDown. A host that vanishes is found within
