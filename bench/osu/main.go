@@ -47,19 +47,24 @@ func main() {
 		if len(os.Args) != 2 {
 			return errors.New("usage: osu DIR")
 		}
-		r := &rank{ctx: ctx, c: world, scope: world.Scope(ctx), kinds: map[string]*buffers{}, limit: crowdLimit,
-			sum: weft.Sum[float64]()}
-		if world.Size() == 2 {
-			r.limit = pairLimit
-		}
-		if err := r.allocate(); err != nil {
-			return err
-		}
-		if err := weft.Barrier(ctx, world); err != nil { // hello means: the job is up
-			return err
-		}
-		return r.serve(os.Args[1])
+		return play(ctx, world, os.Args[1])
 	})
+}
+
+// play serves the commands for this rank in dir until they end.
+func play(ctx context.Context, world *weft.Comm, dir string) error {
+	r := &rank{ctx: ctx, c: world, scope: world.Scope(ctx), kinds: map[string]*buffers{}, limit: crowdLimit,
+		sum: weft.Sum[float64]()}
+	if world.Size() == 2 {
+		r.limit = pairLimit
+	}
+	if err := r.allocate(); err != nil {
+		return err
+	}
+	if err := weft.Barrier(ctx, world); err != nil { // hello means: the job is up
+		return err
+	}
+	return r.serve(dir)
 }
 
 func (r *rank) allocate() error {

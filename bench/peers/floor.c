@@ -405,7 +405,7 @@ int main(int argc, char **argv)
 
 	while (serve_next(&s, &c)) {
 		if (c.bytes < 0 || c.bytes > limit || c.window < 1 || c.window > MAX_WINDOW ||
-		    c.iters < 1) {
+		    c.iters < 1 || c.warmup < 0) {
 			serve_err(&s, "command out of range");
 			continue;
 		}
