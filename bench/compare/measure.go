@@ -34,7 +34,6 @@ type bencher struct {
 	gauge   *contest.Session // a floor of its own, for placement samples
 	rows    []report.Row
 	raw     []rawTest
-	notes   []string
 }
 
 // rawTest is what the table was computed from.

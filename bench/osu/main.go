@@ -267,7 +267,7 @@ func (r *rank) allreduce(c *command) (float64, error) {
 	ns := per(t0, c.iters)
 	for _, v := range recv {
 		if v != float64(r.c.Size()) {
-			return 0, fmt.Errorf("Allreduce gave %v instead of %d", v, r.c.Size())
+			return 0, fmt.Errorf("wrong sum from Allreduce: %v instead of %d", v, r.c.Size())
 		}
 	}
 	return ns, nil

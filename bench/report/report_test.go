@@ -13,15 +13,6 @@ import (
 	"testing"
 )
 
-func num(t *testing.T, v Value) float64 {
-	t.Helper()
-	x, ok := v.Get()
-	if !ok {
-		t.Fatalf("no number: %v %q", v, v.Why())
-	}
-	return x
-}
-
 func TestValueJSON(t *testing.T) {
 	for _, tc := range []struct {
 		v    Value
