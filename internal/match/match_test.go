@@ -20,7 +20,9 @@ type item struct {
 	name string
 }
 
-func (i *item) String() string { return fmt.Sprintf("%s(src %d, tag %d)", i.name, i.node.Src, i.node.Tag) }
+func (i *item) String() string {
+	return fmt.Sprintf("%s(src %d, tag %d)", i.name, i.node.Src, i.node.Tag)
+}
 
 func matches(r, m *item) bool {
 	return (r.node.Src == Any || r.node.Src == m.node.Src) && (r.node.Tag == Any || r.node.Tag == m.node.Tag)

@@ -385,22 +385,13 @@ func (e *Engine) Closed(op *Op) <-chan struct{} {
 	return op.closed
 }
 
-// PeerLost reports a rank's death that the launcher has seen.
+// PeerLost reports a rank's death that the launcher has seen. Its transport
+// delivers what it had sent, and reports PeerDown then.
 func (e *Engine) PeerLost(peer int, err error) {
-	e.mu.Lock()
-	e.lost(peer, err)
-	e.act()
-	e.mu.Unlock()
-	e.wake()
-}
-
-// lost gives a peer up, and has its transport do so too, after which that
-// reports PeerDown.
-func (e *Engine) lost(peer int, err error) {
-	e.core.Lost(peer, err)
-	if t, ok := e.route[peer].(interface{ MarkDown(peer int, err error) }); ok {
+	if t := e.route[peer]; t != nil {
 		t.MarkDown(peer, err)
 	}
+	e.needIO()
 }
 
 // sink is the engine as a transport sees it. Its methods run inside poll, with
@@ -412,14 +403,14 @@ var _ transport.Sink = sink{}
 func (s sink) Frame(peer int, h *wire.Header, payload []byte) {
 	s.touched[peer] = true
 	if err := s.core.Frame(peer, h, payload); err != nil {
-		s.lost(peer, err)
+		s.core.Lost(peer, err)
 	}
 }
 
 func (s sink) Dest(peer int, h *wire.Header, n int) []byte {
 	buf, err := s.core.Dest(peer, h, n)
 	if err != nil {
-		s.lost(peer, err)
+		s.core.Lost(peer, err)
 	}
 	return buf
 }

@@ -78,6 +78,12 @@ type Transport interface {
 	// Wake ends the current Waits, or the next one when there is none.
 	Wake()
 
+	// MarkDown says that the process of peer has ended, as the launcher tells; a
+	// transport may not see that itself. What peer had sent is delivered first, as
+	// far as it can be; PeerDown is reported at a later Poll, once. Any goroutine
+	// may call it, for any peer, also again and after PeerDown.
+	MarkDown(peer int, err error)
+
 	// Close gives every resource back. What peers have not read yet is lost:
 	// package progress says Goodbye and drains first.
 	Close() error
@@ -102,5 +108,6 @@ type Sink interface {
 	Sent(peer int, token uint32)
 
 	// PeerDown reports once that no frame will come from or go to peer any more.
+	// It is the last report about peer: what was not Sent or Landed never is.
 	PeerDown(peer int, err error)
 }

@@ -44,7 +44,10 @@ const (
 // lets ranks read each other.
 func (t *Transport) Describe(buf []byte) (wire.Region, bool) {
 	off, ok := t.arena.Contains(buf)
-	if !ok {
+	switch {
+	case !ok && len(buf) <= t.MaxEager():
+		return wire.Region{}, false // two copies through the ring cost less than a system call
+	case !ok:
 		return t.describeProcess(buf)
 	}
 	return wire.Region{Kind: regionArena, Key: uint32(t.self), Addr: uint64(off)}, true

@@ -117,6 +117,13 @@ func (f *Fabric) Kill(rank int) {
 	}
 }
 
+// MarkDown implements transport.Transport.
+func (t *Transport) MarkDown(peer int, err error) {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	t.f.cut(t.rank, peer, err.Error())
+}
+
 func (f *Fabric) cut(a, b int, why string) {
 	f.setLink(a, b, linkCut, why)
 	f.setLink(b, a, linkCut, why)

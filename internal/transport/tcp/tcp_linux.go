@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +91,9 @@ type Transport struct {
 	told    int    // of the refused, by Notice
 	born    uint64 // connections accepted
 	closed  bool
+	marked  atomic.Bool // marks holds something
+	markMu  sync.Mutex
+	marks   []mark
 	scratch [maxHead + copyLimit]byte
 	vec     vector
 	freeIn  [][]byte
@@ -98,6 +103,12 @@ type Transport struct {
 type done struct {
 	peer  int
 	token uint32
+}
+
+// mark is a call of MarkDown that Poll has not seen yet.
+type mark struct {
+	rank int
+	err  error
 }
 
 var _ transport.Transport = (*Transport)(nil)
@@ -225,6 +236,9 @@ func (t *Transport) Pull(peer int, _ wire.Region, dst []byte) error {
 // so that a caller who sleeps on zero tries again first.
 func (t *Transport) Poll(s transport.Sink) int {
 	n := 0
+	if t.marked.Load() {
+		t.takeMarks()
+	}
 	direct := len(t.up) <= directPeers && t.inPre == 0 && !t.ahead
 	if direct {
 		for i := len(t.up) - 1; i >= 0; i-- {
@@ -238,6 +252,30 @@ func (t *Transport) Poll(s transport.Sink) int {
 		n += t.report(s)
 	}
 	return n
+}
+
+// MarkDown implements transport.Transport.
+func (t *Transport) MarkDown(peer int, err error) {
+	t.markMu.Lock()
+	t.marks = append(t.marks, mark{peer, fmt.Errorf("tcp: rank %d has ended: %w", peer, err)})
+	t.marked.Store(true)
+	t.markMu.Unlock()
+	t.Wake()
+}
+
+// takeMarks ends the peers that MarkDown named, unless there is a connection:
+// then the system tells, after what is still in it.
+func (t *Transport) takeMarks() {
+	t.markMu.Lock()
+	marks := t.marks
+	t.marks = nil
+	t.marked.Store(false)
+	t.markMu.Unlock()
+	for _, m := range marks {
+		if p := t.peer(m.rank); p.state < up {
+			t.fail(p, m.err)
+		}
+	}
 }
 
 // report delivers what is due.

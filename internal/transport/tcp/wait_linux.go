@@ -126,7 +126,7 @@ func countQuiet(before int, info *unix.TCPInfo) int {
 
 // Arm implements transport.Transport.
 func (t *Transport) Arm() bool {
-	if len(t.done)+len(t.broken)+len(t.lost) > 0 {
+	if len(t.done)+len(t.broken)+len(t.lost) > 0 || t.marked.Load() {
 		return false
 	}
 	for _, ev := range t.events[:ready(t.epoll, t.events[:])] {

@@ -60,6 +60,34 @@ func testPeerDown(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	}
 }
 
+// testMarkDown: the launcher tells of the death of a rank that this one has never
+// had to do with. It ends a Wait, is reported once, and final.
+func testMarkDown(t *testing.T, newWorld func(t *testing.T, n int) *World) {
+	nodes, w := open(t, newWorld, 2)
+	d := nodes[0]
+	kill(w, nodes[1])
+	killed := errors.New("killed by signal 9")
+	if d.Arm() {
+		go d.MarkDown(1, killed)
+		d.Wait(patience)
+		d.Disarm()
+	} else { // the transport knows already
+		d.MarkDown(1, killed)
+	}
+	d.MarkDown(1, killed) // node complains about a second report
+	must(t, until("the death was not reported", func() bool { return d.down[1] != nil }, d))
+	d.MarkDown(1, killed)
+	for range 100 {
+		if _, err := d.poll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := eager(0)
+	if err := d.Send(1, &h, nil); err == nil || errors.Is(err, transport.ErrAgain) {
+		t.Errorf("Send to a dead rank: %v", err)
+	}
+}
+
 // testPeerDownInBulk: either end of a bulk transfer dies. The survivor is told,
 // and nothing is reported for that transfer afterwards.
 func testPeerDownInBulk(t *testing.T, newWorld func(t *testing.T, n int) *World) {

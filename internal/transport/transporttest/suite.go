@@ -62,6 +62,7 @@ func Run(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 		{"PeerDown", testPeerDown},
 		{"PeerDownInBulk", testPeerDownInBulk},
 		{"PeerDownEndsWait", testPeerDownEndsWait},
+		{"MarkDown", testMarkDown},
 		{"Regions", testRegions},
 		{"NoLeaks", testNoLeaks},
 		{"NoAllocations", testNoAllocations},
