@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/weft-hpc/weft/internal/control"
 )
 
 // Main runs fn as this process's rank of its job and ends the process. It
@@ -65,6 +67,12 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 	return w.fail(ctx, err)
 }
 
+// known tells whether an error is the end of the job that the launcher reported.
+func known(err error) bool {
+	e, ok := errors.AsType[control.Event](err)
+	return ok && e.Kind != control.LauncherLost
+}
+
 // fail ends the job because of this rank's error and returns the exit code.
 func (w *World) fail(ctx context.Context, err error) int {
 	code, lost := exitError, -1
@@ -78,6 +86,9 @@ func (w *World) fail(ctx context.Context, err error) int {
 		code = 128 + int(bySignal.sig)
 	case errors.Is(err, ErrRankFailed) && errors.As(err, &byRank):
 		lost = byRank.lost
+	}
+	if known(err) || known(context.Cause(ctx)) {
+		return code // what the launcher has told is not news to it
 	}
 	if w.client == nil {
 		fmt.Fprintln(os.Stderr, "weft:", err)

@@ -181,8 +181,7 @@ var programs = map[string]func(ctx context.Context, c *weft.Comm) error{
 	},
 	"panic": func(ctx context.Context, c *weft.Comm) error {
 		if c.Rank() == 1 {
-			var m map[string]int
-			m["x"] = 1
+			panic("index of the halo is negative")
 		}
 		return weft.Barrier(ctx, c)
 	},
@@ -277,7 +276,7 @@ func TestProcesses(t *testing.T) {
 			{"idle", []int{2}, 0, ""},
 			{"flood", []int{2, 4}, 0, ""},
 			{"die in rendezvous", []int{2, 3}, 128 + 9, "rank 1"},
-			{"panic", []int{2, 4}, 2, "assignment to entry in nil map"},
+			{"panic", []int{2, 4}, 2, "index of the halo is negative"},
 			{"error", []int{2, 4}, 1, "the input file has no rows"},
 			{"one leaves", []int{2, 3}, 0, ""},
 			{"last word", []int{2, 4}, 0, ""},

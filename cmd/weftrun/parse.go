@@ -109,7 +109,7 @@ func setting(v string) (string, error) {
 		return "", fmt.Errorf("%q names no variable", v)
 	case strings.ContainsRune(v, 0):
 		return "", fmt.Errorf("%q has a zero byte", v)
-	case slices.Contains(control.Vars(), name):
+	case slices.Contains(control.Vars(), name) || name == control.VarTerminal:
 		return "", fmt.Errorf("%s is set by weftrun", name)
 	case given:
 		return v, nil

@@ -60,6 +60,10 @@ const (
 	VarLocalRank = "WEFT_LOCAL_RANK"
 	VarLocalSize = "WEFT_LOCAL_SIZE"
 	VarJob       = "WEFT_JOB"
+	// VarTerminal says which of a rank's pipes lead to a terminal: stdout,
+	// stderr, both with a comma between, or neither. A program that draws a
+	// progress bar wants to know, and so does what it starts: it stays set.
+	VarTerminal = "WEFT_TERMINAL"
 )
 
 // Vars lists the variables that the launcher sets for a rank and that a rank

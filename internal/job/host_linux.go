@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -126,7 +127,7 @@ func (h *host) fork(rank int) error {
 		return err
 	}
 	env := append(slices.Clone(r.env), h.plan.vars(rank)...)
-	env = append(env, control.VarControl+"=3")
+	env = append(env, control.VarControl+"=3", control.VarTerminal+"="+h.terminals())
 	if h.segment != nil {
 		files = append(files, h.segment.Fd())
 		env = append(env, control.VarSegment+"=4")
@@ -198,6 +199,17 @@ func (h *host) outlet(rank, which int, ext string) (*os.File, error) {
 		}
 	})
 	return theirs, nil
+}
+
+// terminals says which streams of a rank lead to a terminal unchanged.
+func (h *host) terminals() string {
+	var names []string
+	for i, name := range []string{"stdout", "stderr"} {
+		if h.sinks[i].terminal && h.plan.Spec.Output == "" && !h.plan.Spec.Tag {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // tag returns what stands before each line of a rank: coloured, by rank, on a

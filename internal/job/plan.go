@@ -215,7 +215,7 @@ func workDir(dir string) (string, error) {
 
 // baseEnv is the launcher's environment without what an outer launcher set.
 func baseEnv(env []string) []string {
-	ours := control.Vars()
+	ours := append(control.Vars(), control.VarTerminal)
 	return slices.DeleteFunc(env, func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
 		return slices.Contains(ours, name)

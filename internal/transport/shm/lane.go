@@ -179,7 +179,6 @@ type inLane struct {
 	maxFrame int
 	active   bool // in Transport.active
 	stalled  bool // a bulk payload is on its way: see bulkIn
-	moved    bool // the last drain moved a part of a bulk payload
 
 	tail      *atomic.Uint64
 	want      *atomic.Uint32
