@@ -27,6 +27,11 @@ var (
 	self    string // this test binary
 )
 
+// leaveJob ends a rank in good order.
+func leaveJob(c *control.Client) error {
+	return errors.Join(c.Leave(context.Background()), c.Close())
+}
+
 func TestMain(m *testing.M) {
 	if act := os.Getenv("ACT"); act != "" {
 		os.Exit(perform(act))
@@ -63,7 +68,7 @@ var acts = map[string]func(c *control.Client) int{
 			return 1
 		}
 		fmt.Printf("rank %d of %d, local %d of %d: %s\n", e.Rank, e.Size, e.LocalRank, e.LocalSize(), bytes.Join(cards, []byte(", ")))
-		if err := c.Finish(); err != nil {
+		if err := leaveJob(c); err != nil {
 			fmt.Println(err)
 			return 1
 		}
@@ -138,7 +143,7 @@ var acts = map[string]func(c *control.Client) int{
 		if c.Env().Segment == nil {
 			fmt.Println("no segment")
 		}
-		if err := c.Finish(); err != nil {
+		if err := leaveJob(c); err != nil {
 			return 1
 		}
 		return 0
@@ -155,7 +160,7 @@ var acts = map[string]func(c *control.Client) int{
 		case <-time.After(50 * time.Millisecond):
 		}
 		fmt.Println("caught", n)
-		if err := c.Finish(); err != nil {
+		if err := leaveJob(c); err != nil {
 			return 1
 		}
 		return 0

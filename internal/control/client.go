@@ -33,7 +33,7 @@ func (e *Env) LocalSize() int { return len(e.LocalRanks) }
 // goroutine.
 //
 // It owns two goroutines: one reads the line, one calls the function given to
-// Watch. Finish and Close end both and wait for them.
+// Watch. Close ends both and waits for them.
 type Client struct {
 	env    Env
 	secret []byte
@@ -49,7 +49,6 @@ type Client struct {
 	first   *Event     // the first of all: what makes a Join fail
 	watched bool
 	joined  bool // Join was called
-	leaving bool // Finish was called: what happens to the job is not ours any more
 	closed  bool
 	cards   [][]byte
 	settled chan struct{} // closed when cards or first is set
@@ -221,7 +220,7 @@ func (c *Client) release() {
 func (c *Client) report(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leaving || c.closed || c.isFreed { // our own end, nothing that happened to the job
+	if c.closed || c.isFreed { // our own end, nothing that happened to the job
 		return
 	}
 	if c.first == nil && e.Kind != RankLeft {
@@ -270,8 +269,8 @@ func (c *Client) Join(ctx context.Context, card []byte) ([][]byte, error) {
 }
 
 // Watch has f called for every event, in order, those that came before included,
-// on a goroutine of the client. It is called once. Finish and Close wait for f
-// to return, so f does not call them.
+// on a goroutine of the client. It is called once. Close waits for f to return, so
+// f does not call it.
 func (c *Client) Watch(f func(Event)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,16 +334,6 @@ func (c *Client) Leave(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("control: not all ranks have ended in good order: %w", *c.first)
-}
-
-// Finish says that this rank leaves in good order, and closes the client. An
-// exit without it is a failure of the job. No event is reported any more.
-func (c *Client) Finish() error {
-	c.mu.Lock()
-	c.leaving = true
-	c.mu.Unlock()
-	err := c.send(&frame{Kind: goodbye})
-	return errors.Join(err, c.Close())
 }
 
 // Close gives the line and the segment back without a goodbye. Calls after the

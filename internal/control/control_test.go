@@ -56,7 +56,7 @@ func TestJoinDealsEverybodysCard(t *testing.T) {
 						t.Errorf("rank %d of %d: card %d has %d bytes, want %d", rank, n, i, len(got), len(want))
 					}
 				}
-				if err := c.Finish(); err != nil {
+				if err := errors.Join(c.send(&frame{Kind: goodbye}), c.Close()); err != nil {
 					t.Errorf("rank %d of %d: %v", rank, n, err)
 				}
 			})

@@ -297,7 +297,7 @@ func TestProcesses(t *testing.T) {
 	p := startChild(t)
 	for _, g := range []int{gameFlag, gameFrames, gameRate, gamePull, gameBulk, gameCMA} {
 		for _, n := range []int{0, 1, 8, 8000, 1 << 20, 9<<20 + 1} {
-			if n > p.MaxEager() && g <= gameRate || n == 0 && g == gameCMA { // no memory, no region
+			if n > p.MaxEager() && g <= gameRate || n <= p.MaxEager() && g == gameCMA { // the ring is for those
 				continue
 			}
 			must(t, p.start(g, 5, n))
