@@ -17,7 +17,8 @@ import (
 func connect(ctx context.Context, cfg *config, client *control.Client) (*link, error) {
 	env := client.Env()
 	spareProcessor()
-	l := &link{rank: env.Rank, size: env.Size, policy: processPolicy(env.Oversubscribed)}
+	l := &link{rank: env.Rank, size: env.Size, policy: processPolicy(env.Oversubscribed),
+		crowded: env.Oversubscribed && env.LocalSize() == env.Size} // all ranks have to agree on that
 	asked := env.Transport
 	if cfg.transport != "" {
 		asked = cfg.transport

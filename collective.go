@@ -21,7 +21,12 @@ import (
 
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(ctx context.Context, c *Comm) error {
-	return c.collect(ctx, "Barrier", opBarrier, 0, nil, 0, func(p *member) error { return collective.Barrier(p) })
+	return c.collect(ctx, "Barrier", opBarrier, 0, nil, 0, func(p *member) error {
+		if c.w.crowded {
+			return collective.CrowdedBarrier(p)
+		}
+		return collective.Barrier(p)
+	})
 }
 
 // Bcast copies the root's buf to all ranks. (MPI 4.1, 6.4)

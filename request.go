@@ -11,10 +11,16 @@ import (
 // Scope is to requests what an errgroup is to goroutines: Isend and Irecv add
 // requests to it, and Wait completes them all. A function that defers Wait
 // cannot leave a request behind. A Scope is used by one goroutine.
+//
+// A scope may be used again after Wait, and then reuses the memory of its
+// requests, so that a loop allocates nothing: the requests that it returned
+// before tell their results until then.
 type Scope struct {
-	ctx  context.Context
-	all  []*Request
-	slab []Request // requests are made in slabs: one allocation for many
+	ctx    context.Context
+	all    []*Request // in the order of their making
+	n      int        // those in use
+	waited bool       // Wait has returned since the last one was made
+	slab   []Request  // the next ones: one allocation for many
 }
 
 // Scope returns an empty scope. When ctx ends, requests that have not matched
@@ -27,31 +33,45 @@ func (c *Comm) Scope(ctx context.Context) *Scope {
 const slabSize = 32
 
 func (s *Scope) add(c *Comm, call string, el *elem, peer, tag int) *Request {
-	if len(s.slab) == 0 {
-		s.slab = make([]Request, slabSize)
+	if s.waited {
+		s.waited, s.n = false, 0
 	}
-	r := &s.slab[0]
-	s.slab = s.slab[1:]
+	var r *Request
+	if s.n < len(s.all) {
+		r = s.all[s.n]
+		r.op.Recycle()
+		r.failed = nil
+	} else {
+		if len(s.slab) == 0 {
+			s.slab = make([]Request, slabSize)
+		}
+		r, s.slab = &s.slab[0], s.slab[1:]
+		s.all = append(s.all, r)
+	}
+	s.n++
 	r.c, r.ctx, r.call, r.el, r.peer, r.tag = c, s.ctx, call, el, peer, tag
-	s.all = append(s.all, r)
 	return r
 }
 
 // Wait waits until all requests of the scope are done and returns the first
-// error in the order in which they were made. The scope is empty afterwards and
-// may be used again.
+// error in the order in which they were made.
 func (s *Scope) Wait() error {
+	if s.waited {
+		return nil
+	}
 	var first error
-	for i, r := range s.all {
+	for _, r := range s.all[:s.n] {
 		if r.failed == nil {
 			r.c.w.engine.Wait(s.ctx, &r.op)
+			if r.op.Err == nil {
+				continue
+			}
 		}
 		if first == nil {
 			_, first = r.result()
 		}
-		s.all[i] = nil
 	}
-	s.all = s.all[:0]
+	s.waited = true
 	return first
 }
 

@@ -26,6 +26,7 @@ type World struct {
 	valueElem *elem
 	node      int
 	via       string
+	crowded   bool       // several ranks share a core, on every host
 	opening   sync.Mutex // held while a communicator is opened
 
 	client *control.Client // nil without a launcher
@@ -41,10 +42,11 @@ type link struct {
 	arena      *arena.Arena
 	policy     progress.Policy
 	via        string // in words, for World.Transport
+	crowded    bool
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -158,15 +160,15 @@ func (w *World) event(e control.Event) {
 // processPolicy is how a rank that is a process waits.
 func processPolicy(oversubscribed bool) progress.Policy {
 	if oversubscribed {
-		return progress.Policy{Polls: 50, Yields: 30, Yield: yieldCore}
+		return progress.Policy{Polls: 10, Yields: 200, Yield: yieldCore, Tick: 10 * time.Millisecond}
 	}
-	return progress.Policy{Polls: 64, Spin: 200 * time.Microsecond, Yields: 3, Yield: yieldCore}
+	return progress.Policy{Polls: 64, Spin: 200 * time.Microsecond, Yields: 3, Yield: yieldCore, Tick: time.Millisecond}
 }
 
 // goroutinePolicy is how a rank that is a goroutine waits: others share its
 // processor, so it gives it away at once.
 func goroutinePolicy() progress.Policy {
-	return progress.Policy{Polls: 1, Yields: 4, Yield: runtime.Gosched}
+	return progress.Policy{Polls: 1, Yields: 4, Yield: runtime.Gosched, Tick: 5 * time.Millisecond}
 }
 
 // spareProcessor gives the I/O goroutine a processor of the Go scheduler beside

@@ -121,7 +121,7 @@ type Algorithm struct {
 
 // registry holds every algorithm. The first of a kind suits every call.
 var registry = [...][]*Algorithm{
-	KindBarrier:   {&barrierDissemination},
+	KindBarrier:   {&barrierDissemination, &barrierCentral},
 	KindBcast:     {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling},
 	KindGather:    {&gatherBinomial},
 	KindScatter:   {&scatterBinomial},

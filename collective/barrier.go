@@ -23,3 +23,37 @@ var barrierDissemination = Algorithm{
 		return nil
 	},
 }
+
+// barrierCentral: all tell rank 0 that they have arrived, and rank 0 tells all.
+// Linear in the ranks, but a rank waits once and not in every step, which is
+// what counts when more ranks than cores take turns: each wait that does not
+// end at once costs a change of processes.
+//
+//	steps     2 (P-1)
+//	messages  2 (P-1)
+//	bytes     0
+var barrierCentral = Algorithm{
+	Kind: KindBarrier, Name: "central",
+	Cost: func(s Shape) Cost {
+		return Cost{Steps: 2 * (s.Ranks - 1), Messages: 2 * (s.Ranks - 1)}
+	},
+	run: func(p Peer, _ Args) error {
+		if p.Rank() > 0 {
+			if err := p.Send(nil, 0); err != nil {
+				return err
+			}
+			return p.Recv(nil, 0)
+		}
+		for src := 1; src < p.Size(); src++ {
+			if err := p.Recv(nil, src); err != nil {
+				return err
+			}
+		}
+		for dst := 1; dst < p.Size(); dst++ {
+			if err := p.Send(nil, dst); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}

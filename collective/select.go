@@ -84,6 +84,9 @@ func run(k Kind, p Peer, a Args) error {
 	return defaults.Select(k, ShapeOf(k, p.Size(), a), a.Op.Commutative).run(p, a)
 }
 
+// CrowdedBarrier is Barrier for ranks of which several share a core.
+func CrowdedBarrier(p Peer) error { return barrierCentral.run(p, Args{}) }
+
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(p Peer) error {
 	return run(KindBarrier, p, Args{})

@@ -77,6 +77,7 @@ func (e *Engine) Start(op *Op, c *Call) {
 
 // begin posts op, with mu held.
 func (e *Engine) begin(op *Op, c *Call) {
+	e.posted++
 	op.Owner = op
 	op.Kind, op.Ctx, op.Peer, op.Tag, op.Type, op.Buf = c.Kind, c.Ctx, c.Peer, c.Tag, c.Type, c.Buf
 	if c.Sig != nil {
@@ -113,7 +114,7 @@ func (e *Engine) take() *Op {
 // give returns an operation to the pool, with mu held, and its result.
 func (e *Engine) give(op *Op) Result {
 	r := Result{op.Status, op.Err, op.Message}
-	op.recycle()
+	op.Recycle()
 	e.pool = append(e.pool, op)
 	return r
 }

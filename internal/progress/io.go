@@ -8,10 +8,9 @@ import (
 	"github.com/weft-hpc/weft/internal/pause"
 )
 
-// The I/O goroutine looks at the poller's role once a tick. The tick grows
-// while user goroutines hold the role, or nothing happens.
+// The I/O goroutine looks at the poller's role once a tick. The tick starts at
+// Policy.Tick and grows while user goroutines hold the role, or nothing happens.
 const (
-	minTick = time.Millisecond
 	maxTick = 20 * time.Millisecond
 
 	// ioPolls is how often the I/O goroutine polls in vain before it sleeps:
@@ -22,7 +21,9 @@ const (
 type ioState struct {
 	kick chan struct{}
 	stop chan struct{}
-	slow atomic.Bool // it sleeps for longer than minTick
+	slow atomic.Bool // it sleeps for longer than Policy.Tick
+
+	posted uint64 // what the program had posted at the last tick; the I/O goroutine's
 }
 
 func (e *Engine) startIO() {
@@ -43,6 +44,7 @@ func (e *Engine) needIO() {
 }
 
 func (e *Engine) runIO() {
+	minTick := e.policy.Tick
 	tick := minTick
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
@@ -55,24 +57,41 @@ func (e *Engine) runIO() {
 		case <-timer.C:
 		}
 		e.io.slow.Store(false)
-		if e.role.CompareAndSwap(roleFree, roleIO) {
+		_, posted := e.look(false)
+		switch {
+		case posted != e.io.posted:
+			tick = minTick // the program is communicating, and polls when it waits
+		case e.role.CompareAndSwap(roleFree, roleIO):
 			e.driveIO()
 			e.role.CompareAndSwap(roleIO, roleFree)
 			e.passOn()
 			tick = minTick
-		} else {
+		default:
 			tick = min(2*tick, maxTick)
 		}
+		e.io.posted = posted
 		timer.Reset(tick)
 		e.io.slow.Store(tick > minTick)
 	}
 }
 
-// driveIO polls, and sleeps in between, until the role is taken from it.
+// look polls, if asked to, and returns whether anything happened and how many
+// operations the program has posted.
+func (e *Engine) look(poll bool) (busy bool, posted uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return poll && e.poll() > 0, e.posted
+}
+
+// driveIO polls, and sleeps in between, until the role is taken from it or the
+// program goes back to communicating.
 func (e *Engine) driveIO() {
 	for idle := 0; e.role.Load() == roleIO && !e.stopped(); {
+		busy, posted := e.look(true)
 		switch {
-		case e.Poll():
+		case posted != e.io.posted && e.parked.Load() == 0:
+			return
+		case busy:
 			idle = 0
 		case idle < ioPolls:
 			idle++
