@@ -56,7 +56,28 @@ func (t *Transport) describeProcess(buf []byte) (wire.Region, bool) {
 	if t.direct.Load() != directWorks || len(buf) == 0 {
 		return wire.Region{}, false
 	}
-	return wire.Region{Kind: regionProcess, Key: uint32(t.self), Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))}, true
+	return wire.Region{Kind: regionProcess, Key: uint32(t.self), Addr: address(buf)}, true
+}
+
+// address returns where b lies in this process.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// writeProcess copies n bytes at an address of this process to another one. The
+// kernel checks the bounds on both sides.
+func writeProcess(pid int, to, from uint64, n int) error {
+	// As numbers: the puller may have got the address wrong, which must not
+	// look like a pointer to the garbage collector.
+	local := [2]uintptr{uintptr(from), uintptr(n)}
+	remote := [2]uintptr{uintptr(to), uintptr(n)}
+	wrote, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_WRITEV, uintptr(pid),
+		uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	switch {
+	case errno != 0:
+		return errno
+	case int(wrote) != n:
+		return unix.EFAULT
+	}
+	return nil
 }
 
 // readProcess copies from the memory of another process, in pieces that do not

@@ -62,7 +62,8 @@
 //
 // # Pulls with two copiers
 //
-// A rank that pulls much into its own arena lets the owner of the source help.
+// A rank that pulls much lets the owner of the source help, who writes to the
+// puller's arena or, for memory outside of arenas, by process_vm_writev.
 // Its pull descriptor, of which it has one because Pull returns when all is done,
 // has a claim word: epoch u32, next piece u32.
 //

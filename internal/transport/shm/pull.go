@@ -38,6 +38,8 @@ const (
 	pullFrom
 	pullTo
 	pullLength
+	pullKind   // of the source: offsets in arenas, or addresses in processes
+	pullFailed // the helper could not copy what it claimed
 )
 
 // Describe describes memory of the own arena, and other memory where the system
@@ -63,8 +65,13 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 		return fmt.Errorf("shm: pull %d bytes from rank %d (index %d): region %+v is not one of its regions", len(dst), peer, i, r)
 	}
 	if r.Kind == regionProcess {
-		pid := int(at32(t.seg.mem, t.seg.block(i)+offAttached).Load())
-		if err := readProcess(pid, r.Addr, dst); err != nil {
+		read := func(off, n int) error { return readProcess(t.pid(i), r.Addr+uint64(off), dst[off:off+n]) }
+		if len(dst) < helpFrom {
+			err = read(0, len(dst))
+		} else {
+			err = t.pullShared(i, pullJob{kind: regionProcess, from: r.Addr, to: address(dst), n: len(dst), copy: read})
+		}
+		if err != nil {
 			return fmt.Errorf("shm: pull from rank %d: %w", peer, err)
 		}
 		return nil
@@ -76,13 +83,18 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 	src := t.seg.mem[start : start+len(dst) : start+len(dst)]
 	if len(dst) >= helpFrom {
 		if off, ok := t.arena.Contains(dst); ok {
-			t.pullShared(i, int(r.Addr), off, dst, src)
-			return nil
+			return t.pullShared(i, pullJob{kind: regionArena, from: r.Addr, to: uint64(off), n: len(dst), copy: func(at, n int) error {
+				copyPieces(dst[at:at+n], src[at:])
+				return nil
+			}})
 		}
 	}
 	copyPieces(dst, src)
 	return nil
 }
+
+// pid returns the process of a rank.
+func (t *Transport) pid(i int) int { return int(at32(t.seg.mem, t.seg.block(i)+offAttached).Load()) }
 
 // copyPieces copies alone.
 func copyPieces(dst, src []byte) {
@@ -110,53 +122,74 @@ func closeClaims(seg *segment, rank int) {
 	at64(seg.mem, seg.block(rank)+offClaim).Store(claimClosed)
 }
 
+// pullJob is a pull that two copiers share.
+type pullJob struct {
+	kind     uint32
+	from, to uint64 // where the helper finds source and destination
+	n        int
+	copy     func(off, n int) error // the puller's own way to copy a part
+}
+
 // pullShared copies together with the owner of the source, who may or may not
 // come. See the package documentation for the states of the descriptor.
-func (t *Transport) pullShared(i, from, to int, dst, src []byte) {
+func (t *Transport) pullShared(i int, job pullJob) error {
 	mem, block := t.seg.mem, t.seg.block(t.self)
 	claim, done := at64(mem, block+offClaim), at32(mem, block+offDone)
-	piece := pieceSize(len(dst))
-	pieces := (len(dst) + piece - 1) / piece
+	piece := pieceSize(job.n)
+	if job.kind == regionProcess {
+		// A half for each, since a system call has its price, up to what may keep a
+		// thread in the kernel.
+		piece = min(max((job.n+1)/2, piece), pieceLarge)
+	}
+	pieces := (job.n + piece - 1) / piece
 
 	// Closed: ours alone.
 	epoch := claim.Load()>>32 + 1
 	done.Store(0)
 	at64(mem, block+pullSource).Store(uint64(i))
 	at64(mem, block+pullSize).Store(uint64(piece))
-	at64(mem, block+pullFrom).Store(uint64(from))
-	at64(mem, block+pullTo).Store(uint64(to))
-	at64(mem, block+pullLength).Store(uint64(len(dst)))
+	at64(mem, block+pullFrom).Store(job.from)
+	at64(mem, block+pullTo).Store(job.to)
+	at64(mem, block+pullLength).Store(uint64(job.n))
+	at64(mem, block+pullKind).Store(uint64(job.kind))
+	at64(mem, block+pullFailed).Store(0)
 	claim.Store(epoch << 32)
 
 	source := t.seg.block(i)
 	at32(mem, source+offHelp+t.self/32*4).Or(1 << (t.self % 32))
 	at32(mem, source+offAttention).Add(1)
-	if len(dst) >= wakeFrom {
+	if job.n >= wakeFrom {
 		t.nudge(i, at32(mem, source+offArmed))
 	}
 
 	// Open. Nobody but this rank changes the epoch.
 	mine := 0
+	var err error
 	for {
 		p := int(uint32(claim.Add(1)) - 1)
 		if p >= pieces {
 			break
 		}
-		copyPiece(dst, src, p*piece, piece)
+		if err == nil {
+			err = job.copy(p*piece, min(piece, job.n-p*piece))
+		}
 		mine++
 	}
-	t.awaitHelper(i, done, uint32(pieces-mine), dst, src)
+	alone := t.awaitHelper(i, done, uint32(pieces-mine)) || at64(mem, block+pullFailed).Load() != 0
 	claim.Store(epoch<<32 | claimClosed)
+	if alone && err == nil {
+		err = job.copy(0, job.n)
+	}
+	return err
 }
 
-// awaitHelper returns when the helper has finished the pieces it claimed.
-func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32, dst, src []byte) {
+// awaitHelper returns when the helper has finished the pieces it claimed, or
+// has died over them.
+func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32) (dead bool) {
 	for spins := 0; done.Load() != claimed; spins++ {
 		switch {
 		case t.dead[i].Load():
-			// It writes no more: it does not exist.
-			copyPieces(dst, src)
-			return
+			return true // it writes no more: it does not exist
 		case spins < 1000 && !t.yields:
 			pause.Spin(1)
 		case spins < 2000:
@@ -165,6 +198,7 @@ func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32, dst,
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
+	return false
 }
 
 // help copies pieces of a pull that the rank at index p makes from here. It
@@ -177,17 +211,23 @@ func (t *Transport) help(p int) (n int, more bool) {
 		next := c & (1<<32 - 1)
 		source, piece, from, to, length := at64(mem, block+pullSource).Load(), at64(mem, block+pullSize).Load(),
 			at64(mem, block+pullFrom).Load(), at64(mem, block+pullTo).Load(), at64(mem, block+pullLength).Load()
-		size := uint64(t.seg.arena)
-		if next == claimClosed || source != uint64(t.self) || piece < pieceSmall || piece > size || length > size ||
-			from > size-length || to > size-length || next >= (length+piece-1)/piece {
+		kind := at64(mem, block+pullKind).Load()
+		if next == claimClosed || source != uint64(t.self) || piece < pieceSmall || length > 1<<62 || piece > length+pieceLarge ||
+			next >= (length+piece-1)/piece || kind == regionArena && !t.inArenas(from, to, length) {
 			// Nothing to claim, or written this moment: then another look is announced.
 			return n, false
 		}
 		if !claim.CompareAndSwap(c, c+1) {
 			continue // the puller took it: look again
 		}
-		src, dst := t.seg.arenaAt(t.self)+int(from), t.seg.arenaAt(p)+int(to)
-		copyPiece(mem[dst:dst+int(length)], mem[src:src+int(length)], int(next*piece), int(piece))
+		off := next * piece
+		size := min(piece, length-off)
+		if kind == regionArena {
+			src, dst := t.seg.arenaAt(t.self)+int(from+off), t.seg.arenaAt(p)+int(to+off)
+			copy(mem[dst:dst+int(size)], mem[src:src+int(size)])
+		} else if writeProcess(t.pid(p), to+off, from+off, int(size)) != nil {
+			at64(mem, block+pullFailed).Store(1) // the puller copies it again, and meets the error itself
+		}
 		done.Add(1)
 		n++
 		left -= int(piece)
@@ -195,8 +235,8 @@ func (t *Transport) help(p int) (n int, more bool) {
 	return n, true
 }
 
-// copyPiece copies the piece at off.
-func copyPiece(dst, src []byte, off, piece int) {
-	end := min(off+piece, len(dst))
-	copy(dst[off:end], src[off:end])
+// inArenas tells whether both ends of a copy lie in arenas.
+func (t *Transport) inArenas(from, to, length uint64) bool {
+	size := uint64(t.seg.arena)
+	return length <= size && from <= size-length && to <= size-length
 }
