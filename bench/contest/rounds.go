@@ -165,10 +165,7 @@ func Turn(s *Session, b Block, want, timeout time.Duration) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	b.Iters, b.Warmup = iters, iters/10
-	if iters > 1 {
-		b.Warmup = max(1, b.Warmup) // other contestants have emptied the caches
-	}
+	b.Iters, b.Warmup = iters, max(1, iters/10) // other contestants have emptied the caches
 	return Fixed(s, b, timeout), nil
 }
 

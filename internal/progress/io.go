@@ -57,10 +57,9 @@ func (e *Engine) runIO() {
 		case <-timer.C:
 		}
 		e.io.slow.Store(false)
-		_, posted := e.look(false)
 		switch {
-		case posted != e.io.posted:
-			tick = minTick // the program is communicating, and polls when it waits
+		case e.communicates():
+			tick = minTick // the program polls when it waits
 		case e.role.CompareAndSwap(roleFree, roleIO):
 			e.driveIO()
 			e.role.CompareAndSwap(roleIO, roleFree)
@@ -69,29 +68,35 @@ func (e *Engine) runIO() {
 		default:
 			tick = min(2*tick, maxTick)
 		}
-		e.io.posted = posted
 		timer.Reset(tick)
 		e.io.slow.Store(tick > minTick)
 	}
 }
 
-// look polls, if asked to, and returns whether anything happened and how many
-// operations the program has posted.
-func (e *Engine) look(poll bool) (busy bool, posted uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return poll && e.poll() > 0, e.posted
+// communicates tells whether the program has used the engine since it was last
+// asked. It does not wait for the lock, which a large copy may hold for long: a
+// waiter would be served next, and the program have to wait for its turn.
+func (e *Engine) communicates() bool {
+	if !e.mu.TryLock() {
+		return true
+	}
+	posted := e.posted
+	e.mu.Unlock()
+	if posted == e.io.posted {
+		return false
+	}
+	e.io.posted = posted
+	return true
 }
 
 // driveIO polls, and sleeps in between, until the role is taken from it or the
 // program goes back to communicating.
 func (e *Engine) driveIO() {
 	for idle := 0; e.role.Load() == roleIO && !e.stopped(); {
-		busy, posted := e.look(true)
 		switch {
-		case posted != e.io.posted && e.parked.Load() == 0:
+		case e.communicates() && e.parked.Load() == 0:
 			return
-		case busy:
+		case e.Poll():
 			idle = 0
 		case idle < ioPolls:
 			idle++
