@@ -232,7 +232,9 @@ func (e *Engine) poll() int {
 		n += t.Poll(sink{e})
 	}
 	e.polling = false
-	e.act()
+	if len(e.core.Out)+len(e.core.Done) > 0 {
+		e.act()
+	}
 	if len(e.blocked) > 0 {
 		n += e.flush()
 		e.act()

@@ -27,13 +27,19 @@ func (e *Engine) Await(ctx context.Context, op *Op) bool {
 		}
 		if e.role.CompareAndSwap(roleFree, roleUser) || e.steal() {
 			e.drive(ctx, op)
-			e.role.Store(roleFree)
+			e.release()
 		} else {
 			e.park(ctx, op)
+			e.passOn()
 		}
-		e.passOn()
 	}
 	return true
+}
+
+// release gives the poller's role up.
+func (e *Engine) release() {
+	e.role.Store(roleFree)
+	e.passOn()
 }
 
 // passOn gives the poller's role to a parked goroutine, if nobody has it.
@@ -101,21 +107,35 @@ func (e *Engine) drive(ctx context.Context, op *Op) {
 	}
 }
 
+// burst is how many polls share one hold of the lock: the lock costs as much as
+// a poll, and its other users can wait for half a microsecond.
+const burst = 8
+
+// pollBurst polls until something happens, n times at most, with mu held.
+func (e *Engine) pollBurst(op *Op, n int) (busy bool) {
+	for ; n > 0; n-- {
+		if e.poll() > 0 || op.Finished() {
+			return true
+		}
+		pause.Spin(1)
+	}
+	return false
+}
+
 // spin polls for the policy's time. It returns true when the wait is over.
 func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
 	var end time.Time
-	for polls := 1; ; polls++ {
-		busy := e.Poll()
+	for polls := e.policy.Polls; ; polls -= burst {
+		e.mu.Lock()
+		busy := e.pollBurst(op, min(burst, polls))
+		e.mu.Unlock()
 		if op.Finished() {
 			return true
 		}
-		if polls < e.policy.Polls {
-			if !busy {
-				pause.Spin(1)
-			}
+		if polls > burst {
 			continue
 		}
-		polls = 0
+		polls = e.policy.Polls + burst
 		if ctxDone != nil {
 			select {
 			case <-ctxDone:
