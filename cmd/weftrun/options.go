@@ -88,6 +88,10 @@ var table = []option{
 		o.spec.Arena, err = size(v)
 		return err
 	}},
+	{[]string{"one-host"}, "", false, "in a batch job of several hosts, leave all but this one idle", func(o *options, _ *job.Program, _ string) error {
+		o.spec.OneHost = true
+		return nil
+	}},
 	{[]string{"tag-output"}, "", false, "put [rank] before every line of output", func(o *options, _ *job.Program, _ string) error {
 		o.spec.Tag = true
 		return nil

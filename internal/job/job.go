@@ -79,6 +79,7 @@ type Spec struct {
 	Interface string
 	Arena     int64         // bytes of shared memory for each rank; 0: half of the host's memory, divided by its ranks
 	Tag       bool          // put [rank] before every line
+	OneHost   bool          // run on this host though the batch job has others
 	Output    string        // directory for the ranks' output, "" for our own
 	Timeout   time.Duration // 0: none
 	Grace     time.Duration // from a failure to SIGTERM

@@ -50,6 +50,13 @@ func NewPlan(spec *Spec) (*Plan, error) {
 	if err := checkRoom(topo.System, n); err != nil {
 		return nil, err
 	}
+	alloc, err := findAllocation(os.Getenv, os.ReadFile)
+	if err == nil {
+		err = checkAllocation(alloc, spec.OneHost)
+	}
+	if err != nil {
+		return nil, err
+	}
 	p := &Plan{Spec: spec, Job: "weft-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:6], Host: host}
 	base := baseEnv(os.Environ())
 	for i := range spec.Programs {
