@@ -91,7 +91,6 @@ type Engine struct {
 	blocked    []int32  // peers with a non-empty outbox
 	touched    []bool   // peers that a frame went to or came from
 	pulled     []pullResult
-	polling    bool // inside a transport's Poll, where it must not be called
 	policy     Policy
 
 	role    atomic.Int32
@@ -122,7 +121,7 @@ type Op struct {
 	proto.Op
 	finished atomic.Bool
 	notify   chan struct{} // capacity 1; made by the first goroutine that parks
-	isParked bool
+	parked   int           // goroutines that wait for notify
 	closed   chan struct{} // for select, closed when the operation is done
 }
 
@@ -227,11 +226,9 @@ func (e *Engine) Poll() bool {
 
 func (e *Engine) poll() int {
 	n := 0
-	e.polling = true
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
 	}
-	e.polling = false
 	if len(e.core.Out)+len(e.core.Done) > 0 {
 		e.act()
 	}
@@ -244,9 +241,6 @@ func (e *Engine) poll() int {
 
 // act carries out the core's actions until there are none.
 func (e *Engine) act() {
-	if e.polling {
-		return
-	}
 	for len(e.core.Out) > 0 || len(e.core.Done) > 0 {
 		for i := 0; i < len(e.core.Out); i++ { // it may grow on the way
 			e.carryOut(&e.core.Out[i])
@@ -279,7 +273,7 @@ func (e *Engine) carryOut(a *proto.Action) {
 	}
 	queued := *a
 	if a.Op == nil && a.Kind == proto.SendFrame && len(a.Payload) > 0 {
-		// No operation keeps this payload alive and unchanged: a notice.
+		// Nobody keeps a notice's payload alive and unchanged.
 		queued.Payload = append([]byte(nil), a.Payload...)
 	}
 	box.actions = append(box.actions, queued)
@@ -356,8 +350,7 @@ func (e *Engine) finish(p *proto.Op) {
 	if op.closed != nil {
 		close(op.closed)
 	}
-	parked := op.isParked
-	notify := op.notify
+	parked, notify := op.parked > 0, op.notify
 	op.finished.Store(true) // from here on op may belong to its waiter again
 	if parked {
 		select {

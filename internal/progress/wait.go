@@ -67,7 +67,7 @@ func (e *Engine) park(ctx context.Context, op *Op) {
 	if op.notify == nil {
 		op.notify = make(chan struct{}, 1)
 	}
-	op.isParked = true
+	op.parked++
 	e.parking = append(e.parking, op)
 	e.parked.Add(1)
 	e.mu.Unlock()
@@ -80,13 +80,16 @@ func (e *Engine) park(ctx context.Context, op *Op) {
 	}
 
 	e.mu.Lock()
-	op.isParked = false
+	op.parked--
 	i := slices.Index(e.parking, op)
 	e.parking = slices.Delete(e.parking, i, i+1)
 	e.parked.Add(-1)
 	select {
 	case <-op.notify:
 	default:
+	}
+	if op.parked > 0 && op.Finished() { // one note wakes one of them
+		op.notify <- struct{}{}
 	}
 	e.mu.Unlock()
 }
