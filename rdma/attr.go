@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Forever stands for a time that never ends, RetryForever for a number.
-const (
-	Forever      time.Duration = -1
-	RetryForever               = 7
-)
+// Forever stands for a time that never ends.
+const Forever time.Duration = -1
+
+// RetryForever stands for a number of RNR retries that never ends.
+const RetryForever = 7
 
 // InitAttr is what a QP needs for INIT.
 type InitAttr struct {

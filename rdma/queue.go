@@ -97,7 +97,7 @@ type QP interface {
 	ReadyToSend(attr RTSAttr) error
 
 	// Fail puts the QP into the error state. Everything posted completes, with
-	// StatusFlushed what was not done. To drain, then post one signaled send
+	// StatusFlushed what was not done. To drain, then post one signaled send (so keep a slot free for it)
 	// and, without an SRQ, one receive, and poll until both have completed.
 	// Receives of an SRQ are not flushed: they stay for the other QPs.
 	Fail() error

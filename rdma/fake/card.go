@@ -11,14 +11,16 @@ import (
 // CardOptions describe a card. The zero value is a RoCE card with the
 // addresses that Linux gives one with IPv4.
 type CardOptions struct {
-	Limits    rdma.Limits // fields that are zero get the value of DefaultLimits
-	LinkLayer rdma.LinkLayer
-	MTU       rdma.MTU // active; 4096 if zero
-	MaxInline int      // granted at most, whatever is asked for; Limits.MaxInline if zero
-	NUMANode  int
-	GIDs      []rdma.GIDEntry
-	PKeys     []uint16
-	Memlock   int64 // limit of registered bytes per device; without limit if zero
+	Limits     rdma.Limits // fields that are zero get the value of DefaultLimits
+	LinkLayer  rdma.LinkLayer
+	MTU        rdma.MTU // active; 4096 if zero
+	MaxInline  int      // granted at most, whatever is asked for; Limits.MaxInline if zero
+	NUMANode   int
+	Driver     string // "fake" if empty
+	MaxMessage int64  // 1 GiB if zero
+	GIDs       []rdma.GIDEntry
+	PKeys      []uint16
+	Memlock    int64 // limit of registered bytes per device; without limit if zero
 }
 
 // DefaultLimits are small, so that tests reach them.
@@ -29,8 +31,6 @@ func DefaultLimits() rdma.Limits {
 		MaxRetries: 7, RNRForever: true, Inspects: true,
 	}
 }
-
-const maxMessage = 1 << 30
 
 // Card is the hardware behind devices.
 type Card struct {
@@ -79,7 +79,10 @@ func (f *Fabric) AddCard(name string, opts CardOptions) *Card {
 		qps: make(map[uint32]*qp), lkeys: make(map[uint32]*mr), rkeys: make(map[uint32]*mr),
 		nextQPN: uint32(f.draw(1<<23)) + 0x100, nextKey: uint32(f.draw(1 << 20))}
 	c.port = rdma.Port{Num: 1, State: rdma.PortActive, LinkLayer: rdma.LinkEthernet, MaxMTU: 4096, ActiveMTU: 4096,
-		MaxMessage: maxMessage, Rate: 100}
+		MaxMessage: 1 << 30, Rate: 100}
+	if opts.MaxMessage != 0 {
+		c.port.MaxMessage = opts.MaxMessage
+	}
 	if opts.MTU != 0 {
 		c.port.ActiveMTU = opts.MTU
 	}
@@ -133,7 +136,11 @@ func withDefaults(l rdma.Limits) rdma.Limits {
 }
 
 func (c *Card) info() rdma.DeviceInfo {
-	return rdma.DeviceInfo{Name: c.name, Provider: c.f.Name(), Driver: "fake", NodeGUID: 0x0200_0000_0000_0000 + uint64(c.number),
+	driver := c.opts.Driver
+	if driver == "" {
+		driver = "fake"
+	}
+	return rdma.DeviceInfo{Name: c.name, Provider: c.f.Name(), Driver: driver, NodeGUID: 0x0200_0000_0000_0000 + uint64(c.number),
 		NUMANode: c.opts.NUMANode, Ports: 1}
 }
 

@@ -106,7 +106,10 @@ func (d *device) CreateCQ(size int, ch rdma.CompChannel) (rdma.CQ, error) {
 	if err := d.start(rdma.OpCreateCQ, facts); err != nil {
 		return nil, err
 	}
-	if size < 1 || size > c.limits.MaxCQEs {
+	if size < 1 {
+		return nil, c.refuse(rdma.OpCreateCQ, 0, rdma.ErrInvalid, syscall.EINVAL, "a CQ of %d completions is none", size)
+	}
+	if size > c.limits.MaxCQEs {
 		return nil, c.fail(rdma.OpCreateCQ, 0, syscall.EINVAL, facts)
 	}
 	if d.count.CQs >= c.limits.MaxCQs {

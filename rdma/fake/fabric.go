@@ -129,8 +129,9 @@ func (f *Fabric) wire() {
 		}
 		wait := time.Hour
 		if !f.held {
-			wait = f.dueTimers()
+			f.dueTimers()
 			f.steps(stepsOfWire)
+			wait = f.dueTimers() // those that the steps set, too
 			if len(f.ready) > 0 {
 				f.mu.Unlock() // others get their turn
 				continue

@@ -153,7 +153,7 @@ func (q *qp) prepare(s *sendSlot) bool {
 	status := q.card.sendFault()
 	switch {
 	case status != rdma.StatusSuccess:
-	case s.length > maxMessage:
+	case int64(s.length) > q.card.port.MaxMessage:
 		status = rdma.StatusLocalLength
 	case s.wr.Op.Result() && q.rts.MaxReads == 0:
 		status = rdma.StatusLocalOperation
