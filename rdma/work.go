@@ -151,8 +151,8 @@ var statusNames = [...]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EE
 	"RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR", "INV_EECN_ERR", "INV_EEC_STATE_ERR",
 	"FATAL_ERR", "RESP_TIMEOUT_ERR", "GENERAL_ERR", "TM_ERR", "TM_RNDV_INCOMPLETE"}
 
-// Error makes a Status comparable with errors.Is.
-func (s Status) Error() string { return "completion status " + s.String() }
+// Error makes a Status an error that errors.Is finds. It is the same text, as fmt prefers it.
+func (s Status) Error() string { return s.String() }
 
 // Err is nil on success and an *Error otherwise, for what completed on device.
 func (w *WC) Err(device string) error {

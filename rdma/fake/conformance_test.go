@@ -26,7 +26,7 @@ var _ interface {
 } = (*fake.Card)(nil)
 
 // newFabric makes a fabric that must be empty at the end.
-func newFabric(t testing.TB, seed uint64) *fake.Fabric {
+func newFabric(t tb, seed uint64) *fake.Fabric {
 	f := fake.New(fake.Options{Seed: seed})
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil && !t.Failed() {
@@ -36,7 +36,7 @@ func newFabric(t testing.TB, seed uint64) *fake.Fabric {
 	return f
 }
 
-func open(t testing.TB, f *fake.Fabric, name string) rdma.Device {
+func open(t tb, f *fake.Fabric, name string) rdma.Device {
 	t.Helper()
 	d, err := f.Open(name)
 	if err != nil {

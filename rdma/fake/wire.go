@@ -73,7 +73,7 @@ func (q *qp) reach() *qp {
 		p.rtr.RecvPSN != q.rts.SendPSN || !samePartition(q.card.pkeys[q.init.PKeyIndex], p.card.pkeys[p.init.PKeyIndex]) {
 		return nil
 	}
-	if q.rtr.Path.Global && !(q.card.has(q.sgid) && p.card.has(p.sgid)) {
+	if q.rtr.Path.Global && !(q.card.has(q.sgid) && p.card.has(p.sgid) && q.rtr.Path.DGID == p.sgid.GID && q.sgid.Type == p.sgid.Type) {
 		return nil
 	}
 	return p
