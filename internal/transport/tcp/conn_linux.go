@@ -348,6 +348,11 @@ func (t *Transport) gotProof(c *conn, msg []byte) int {
 	switch {
 	case !t.id.checkProof(c.hello, c.challenge, msg):
 		v = wrongSecret
+	case p.state == up && p.late:
+		// The other side dialed too, before it accepted this side's dial and gave
+		// its own up; what it had said by then is only read now.
+		p.late = false
+		v = crossed
 	case p.state == up:
 		v = duplicate
 	case p.state >= failed:
@@ -385,6 +390,7 @@ func (t *Transport) gotVerdict(c *conn, msg []byte) int {
 		t.expect++
 	default:
 		c.p.dial = nil
+		c.p.late = t.cfg.Rank < c.p.rank
 		return t.promote(c)
 	}
 	return 0

@@ -27,7 +27,9 @@
 //
 //	the lower rank, while it dials, answers the other's proof with "crossed";
 //	the higher rank then waits for the lower rank's dial, and accepts it
-//	whenever it comes, giving up its own.
+//	whenever it comes, giving up its own;
+//	a dial that was given up may reach the lower rank when its own is up
+//	already, once for a connection, and is answered "crossed" as well.
 //
 // No frame is lost by that: frames wait in the peer's output until a connection
 // is up, and a connection that is given up never was.

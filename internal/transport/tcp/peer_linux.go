@@ -30,6 +30,7 @@ type peer struct {
 	remote   netip.AddrPort
 	err      error // why no more can be written: set before state leaves up
 	dial     *conn // under way
+	late     bool  // a dial of the other side that crossed ours may still come, once
 	expected int   // ticks to wait for a dial of the other side after "crossed"; 0: none expected
 	quiet    int   // see countQuiet
 
