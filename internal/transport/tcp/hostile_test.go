@@ -232,7 +232,7 @@ func TestStrangers(t *testing.T) {
 // TestPortScan: connections that say nothing are counted, closed in time when they
 // stay, and crowd out no rank.
 func TestPortScan(t *testing.T) {
-	ends := []*end{listenAs(t, Config{Rank: 0, Size: 2, Job: "job"}), listenAs(t, Config{Rank: 1, Size: 2, Job: "job", tick: 20 * time.Millisecond})}
+	ends := []*end{listenAs(t, Config{Rank: 0, Size: 2, Job: "job"}), listenAs(t, Config{Rank: 1, Size: 2, Job: "job", tick: 100 * time.Millisecond})}
 	exchangeCards(t, ends...)
 	for range 5 {
 		_ = dialRaw(t, ends[1]).Close()
@@ -318,7 +318,7 @@ func TestDialFails(t *testing.T) {
 		{"wrong rank", "another rank", wrongRank.Card(), wrongRank},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := listenAs(t, Config{Rank: 0, Size: 2, Job: "job", tick: 20 * time.Millisecond})
+			e := listenAs(t, Config{Rank: 0, Size: 2, Job: "job", tick: 60 * time.Millisecond})
 			if err := e.SetCards([][]byte{nil, c.card}); err != nil {
 				t.Fatal(err)
 			}
@@ -411,7 +411,7 @@ func TestCrossing(t *testing.T) {
 
 // TestPromiseBroken: a rank that answers "crossed" and never dials is down in time.
 func TestPromiseBroken(t *testing.T) {
-	e := listenAs(t, Config{Rank: 1, Size: 2, Job: "job", tick: 10 * time.Millisecond})
+	e := listenAs(t, Config{Rank: 1, Size: 2, Job: "job", tick: 150 * time.Millisecond})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
