@@ -27,6 +27,7 @@ func ParseSpec(spec string) (device string, port int, err error) {
 type Candidate struct {
 	Device DeviceInfo
 	Port   Port
+	Subnet uint64 // of InfiniBand: SubnetPrefix of the port's GID; 0 if not known
 }
 
 func (c Candidate) String() string { return fmt.Sprintf("%s:%d", c.Device.Name, c.Port.Num) }
@@ -82,6 +83,23 @@ func ChoosePort(all []Candidate, spec string, numa int) (choice Candidate, reaso
 		reason = "the first by name of equally good ones"
 	}
 	return choice, fmt.Sprintf("%s of %d active ports", reason, len(usable)), nil
+}
+
+// SubnetClash says in words that several active InfiniBand ports have the default subnet
+// prefix, and is empty if they do not. If their fabrics are separate, ends
+// that take each other for neighbours hang; if they are one, all is well.
+func SubnetClash(all []Candidate) string {
+	var ports []string
+	for _, c := range all {
+		if c.Port.LinkLayer == LinkInfiniBand && c.Port.State == PortActive && c.Subnet == DefaultSubnetPrefix {
+			ports = append(ports, c.String())
+		}
+	}
+	if len(ports) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("ports %s all have the default subnet prefix fe80::; if they are on separate fabrics, "+
+		"give each its own with the subnet_prefix of opensm", strings.Join(ports, ", "))
 }
 
 func choosePortBySpec(all []Candidate, spec string) (Candidate, string, error) {

@@ -10,21 +10,20 @@ import (
 // Facts are what a provider knows beyond the errno, to explain an error. Each may be
 // left out; a text that needs a missing one is not chosen, or says "?".
 type Facts struct {
-	Library   string   // what dlopen said
-	Feature   string   // what the library is too old for
-	Wanted    string   // the device, symbol or value that was asked for
-	Known     []string // those that exist
-	Bytes     int64    // to register
-	Memlock   int64    // limit in bytes, -1 without limit, 0 not known; NoMemlock where the limit is 0
-	Pinned    int64    // by this process already
-	NoMemlock bool
-	Sysfs     bool   // the kernel shows devices
-	NetDev    string // the interface behind the port
-	State     PortState
-	LID       uint16
-	Link      LinkLayer
-	Asked     int64 // a number that was asked for
-	Max       int64 // and its limit
+	Library string   // what dlopen said
+	Feature string   // what the library is too old for
+	Wanted  string   // the device, symbol or value that was asked for
+	Known   []string // those that exist
+	Bytes   int64    // to register
+	Memlock int64    // limit in bytes, -1 without limit, 0 not known
+	Pinned  int64    // by this process already
+	Sysfs   bool     // the kernel shows devices
+	NetDev  string   // the interface behind the port
+	State   PortState
+	LID     uint16
+	Link    LinkLayer
+	Asked   int64 // a number that was asked for
+	Max     int64 // and its limit
 }
 
 // A condition turns one way of failing into words. The first that matches is taken.

@@ -97,9 +97,10 @@ type QP interface {
 	ReadyToSend(attr RTSAttr) error
 
 	// Fail puts the QP into the error state. Everything posted completes, with
-	// StatusFlushed what was not done. To drain, then post one signaled send (so keep a slot free for it)
-	// and, without an SRQ, one receive, and poll until both have completed.
-	// Receives of an SRQ are not flushed: they stay for the other QPs.
+	// StatusFlushed what was not done. To drain, then post one signaled send
+	// and, without an SRQ, one receive, and poll until both have completed; a
+	// full queue has a slot for them when completions were polled. Receives of
+	// an SRQ are not flushed: they stay for the other QPs.
 	Fail() error
 
 	// Reset forgets everything posted, without completions, and returns to RESET.

@@ -180,6 +180,30 @@ func TestChoosePort(t *testing.T) {
 	}
 }
 
+// Open MPI warns of it: separate fabrics that have one prefix make ranks connect
+// ports that cannot reach each other.
+func TestMistakeDefaultSubnetPrefix(t *testing.T) {
+	port := func(dev string, link rdma.LinkLayer, state rdma.PortState, subnet uint64) rdma.Candidate {
+		return rdma.Candidate{Device: rdma.DeviceInfo{Name: dev}, Port: rdma.Port{Num: 1, State: state, LinkLayer: link}, Subnet: subnet}
+	}
+	const def = rdma.DefaultSubnetPrefix
+	one := port("mlx5_0", rdma.LinkInfiniBand, rdma.PortActive, def)
+	for _, tc := range []struct {
+		second rdma.Candidate
+		clash  bool
+	}{
+		{port("mlx5_1", rdma.LinkInfiniBand, rdma.PortActive, def), true},
+		{port("mlx5_1", rdma.LinkInfiniBand, rdma.PortActive, def+1), false},
+		{port("mlx5_1", rdma.LinkInfiniBand, rdma.PortDown, def), false},
+		{port("mlx5_1", rdma.LinkEthernet, rdma.PortActive, def), false},
+	} {
+		got := rdma.SubnetClash([]rdma.Candidate{one, tc.second})
+		if (got != "") != tc.clash || tc.clash && !strings.Contains(got, "ports mlx5_0:1, mlx5_1:1 all have") {
+			t.Errorf("%+v: %q", tc.second, got)
+		}
+	}
+}
+
 func TestMTU(t *testing.T) {
 	for code := 1; code <= 5; code++ {
 		if m := rdma.MTUFromCode(code); m.Code() != code {

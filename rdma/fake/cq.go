@@ -28,6 +28,7 @@ func (d *device) CreateCompChannel() (rdma.CompChannel, error) {
 		return nil, d.card.fail(rdma.OpCreateChannel, 0, err.(syscall.Errno), rdma.Facts{})
 	}
 	d.count.Channels++
+	d.channels = append(d.channels, ch)
 	return ch, nil
 }
 
@@ -64,7 +65,9 @@ func (ch *channel) Close() error {
 	}
 	ch.closed = true
 	ch.dev.count.Channels--
-	return ch.signal.close()
+	ch.dev.channels = slices.DeleteFunc(ch.dev.channels, func(x *channel) bool { return x == ch })
+	check(ch.signal.close())
+	return nil
 }
 
 // notify says when a CQ notifies.
@@ -133,7 +136,7 @@ func (q *cq) Cap() int { return len(q.ring) }
 func (q *cq) Poll(wc []rdma.WC) (int, error) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
-	if q.closed {
+	if q.closed || q.dev.closed {
 		return 0, q.dev.card.refuse(rdma.OpPoll, 0, rdma.ErrClosed, 0, "the CQ was closed")
 	}
 	if q.dev.card.fatal {
@@ -175,7 +178,7 @@ func (e *entry) free() {
 
 // push puts a completion into the queue.
 func (q *cq) push(e entry, solicited bool) {
-	if q.closed || q.overrun {
+	if q.closed || q.overrun || q.dev.closed {
 		return
 	}
 	if q.n == len(q.ring) {
@@ -218,7 +221,7 @@ func (q *cq) Arm(solicitedOnly bool) error {
 	defer q.f.mu.Unlock()
 	c := q.dev.card
 	switch {
-	case q.closed:
+	case q.closed || q.dev.closed:
 		return c.refuse(rdma.OpArm, 0, rdma.ErrClosed, 0, "the CQ was closed")
 	case q.channel == nil:
 		return c.refuse(rdma.OpArm, 0, rdma.ErrInvalid, syscall.EINVAL, "the CQ has no completion channel")

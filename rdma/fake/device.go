@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"errors"
 	"slices"
 	"syscall"
 
@@ -16,7 +15,9 @@ type device struct {
 	pinned int64
 	events []rdma.Event
 	signal signal
-	closed bool
+	closed bool // or killed
+
+	channels []*channel
 }
 
 func (c *Card) open() (rdma.Device, error) {
@@ -41,7 +42,7 @@ func (d *device) start(op rdma.Op, facts rdma.Facts) error {
 
 // closing is the start of a call that closes something of the device.
 func (d *device) closing(op rdma.Op, closed bool) error {
-	if closed {
+	if closed || d.closed {
 		return d.card.refuse(op, 0, rdma.ErrClosed, 0, "closed twice")
 	}
 	return nil
@@ -134,6 +135,49 @@ func (d *device) NextEvent() (rdma.Event, bool, error) {
 	return e, true, nil
 }
 
+// Kill ends the process that opened d, as the kernel does it: everything it has is gone
+// at once, and its memory is not touched any more. All calls give ErrClosed from now on.
+// Peers see no answer.
+func (f *Fabric) Kill(d rdma.Device) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dead := d.(*device)
+	if dead.closed {
+		return
+	}
+	c := dead.card
+	for _, q := range c.qps {
+		if q.dev == dead {
+			q.remove()
+		}
+	}
+	for _, m := range c.lkeys {
+		if m.pd.dev == dead {
+			m.remove()
+		}
+	}
+	for _, ch := range dead.channels {
+		ch.closed = true
+		check(ch.signal.close())
+	}
+	check(dead.signal.close())
+	dead.count = rdma.Resources{}
+	dead.forget()
+}
+
+// check is for what cannot fail.
+func check(err error) {
+	if err != nil {
+		panic("fake: " + err.Error())
+	}
+}
+
+// forget takes the device from its card.
+func (d *device) forget() {
+	d.closed = true
+	d.card.devices = slices.DeleteFunc(d.card.devices, func(x *device) bool { return x == d })
+}
+
 func (d *device) Close() error {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -143,10 +187,7 @@ func (d *device) Close() error {
 	if d.count != (rdma.Resources{}) {
 		return d.card.refuse(rdma.OpCloseDevice, 0, rdma.ErrBusy, syscall.EBUSY, "it still has %v", d.count)
 	}
-	d.closed = true
-	d.card.devices = slices.DeleteFunc(d.card.devices, func(x *device) bool { return x == d })
-	if err := d.signal.close(); err != nil {
-		return errors.Join(rdma.ErrClosed, err)
-	}
+	d.forget()
+	check(d.signal.close())
 	return nil
 }

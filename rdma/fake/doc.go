@@ -29,7 +29,7 @@
 // # Faults
 //
 // See the methods of Card: [Card.FailCall], [Card.FailSend], [Card.LoseNotifications],
-// [Card.SetPort], [Card.Cut], [Card.Fatal], [Card.SetGIDs], and CardOptions.Memlock.
+// [Card.SetPort], [Card.Cut], [Card.Fatal], [Card.SetGIDs], and [Fabric.Kill] and CardOptions.Memlock.
 //
 // # Time and chance
 //

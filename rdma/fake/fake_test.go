@@ -550,6 +550,50 @@ func TestForever(t *testing.T) {
 	}
 }
 
+// A process that is killed closes nothing: its peer gets no answer, and its memory is left alone.
+func TestKill(t *testing.T) {
+	f := newFabric(t, 1)
+	a, b := newEnd(t, f, "fake0", fake.CardOptions{}), newEnd(t, f, "fake1", fake.CardOptions{})
+	t.Cleanup(a.close)
+	check(t, a.connect(b, goodLink))
+	_, smr := a.region(64*1024, rdma.LocalWrite)
+	mem := make([]byte, 64*1024)
+	dmr := must(b.pd.RegisterMemory(mem, allAccess))
+	wr := rdma.SendWR{Op: rdma.Write, SGL: []rdma.SGE{rdma.Segment(smr, 0, 64*1024)}, RemoteAddr: dmr.Addr(), RKey: dmr.RKey()}
+	b.recv(rdma.RecvWR{SGL: []rdma.SGE{rdma.Segment(dmr, 0, 64)}})
+	b.post(rdma.SendWR{Op: rdma.Read, SGL: []rdma.SGE{rdma.Segment(dmr, 0, 64)}})
+	f.Hold()
+	a.post(wr)
+	f.Step(2)
+	f.Kill(b.dev)
+	f.Kill(b.dev)
+	for i := range mem {
+		mem[i] = 0x55
+	}
+	f.Resume()
+	if wc := a.next(); wc.Status != rdma.StatusRetryExceeded {
+		t.Errorf("%v", wc.Status)
+	}
+	for i := range mem {
+		if mem[i] != 0x55 {
+			t.Fatalf("byte %d of a dead process was written", i)
+		}
+	}
+	_, err := b.cq.Poll(make([]rdma.WC, 1))
+	_, err2 := b.qp.PostSend(make([]rdma.SendWR, 1))
+	for _, err := range []error{err, err2, b.qp.Close(), dmr.Close(), b.cq.Close(), b.ch.Close(), b.pd.Close(), b.dev.Close()} {
+		if !errors.Is(err, rdma.ErrClosed) {
+			t.Errorf("after the end of the process: %v", err)
+		}
+	}
+	if len(must(f.Devices())) != 2 {
+		t.Error("the card is gone too")
+	}
+	// Another process takes its place on the card.
+	d := open(t, f, "fake1")
+	check(t, d.Close())
+}
+
 func TestQueuesAreExact(t *testing.T) {
 	_, a, _ := two(t, 1)
 	if caps := a.qp.Caps(); caps.MaxSendWRs != 32 || caps.MaxRecvWRs != 32 || a.cq.Cap() != 256 {

@@ -106,6 +106,13 @@ func (m *mr) Close() error {
 				Hint: "drain the queue pair first"}
 		}
 	}
+	m.remove()
+	return nil
+}
+
+// remove takes the registration back.
+func (m *mr) remove() {
+	p := m.pd
 	m.closed = true
 	delete(p.card.lkeys, m.lkey)
 	delete(p.card.rkeys, m.rkey)
@@ -113,7 +120,6 @@ func (m *mr) Close() error {
 	p.dev.count.MRs--
 	p.children.MRs--
 	m.mem = nil // who still touches it finds out at once
-	return nil
 }
 
 // span is a segment of a posted work request. mr is nil if there was none of
@@ -147,9 +153,9 @@ func unpin(spans []span) {
 	}
 }
 
-// check says whether all segments may be used now: registered, in the domain,
+// allowed says whether all segments may be used now: registered, in the domain,
 // inside the region, and for what is needed.
-func check(spans []span, p *pd, need rdma.Access) bool {
+func allowed(spans []span, p *pd, need rdma.Access) bool {
 	for i := range spans {
 		s := &spans[i]
 		if s.n > 0 && !s.mr.allows(p, s.addr, s.n, need) {

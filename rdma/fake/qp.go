@@ -284,6 +284,12 @@ func (q *qp) Close() error {
 	if err := q.dev.closing(rdma.OpCloseQP, q.closed); err != nil {
 		return err
 	}
+	q.remove()
+	return nil
+}
+
+// remove destroys the queue pair.
+func (q *qp) remove() {
 	q.forget()
 	q.closed = true
 	delete(q.card.qps, q.num)
@@ -294,5 +300,4 @@ func (q *qp) Close() error {
 	}
 	q.dev.count.QPs--
 	q.pd.children.QPs--
-	return nil
 }

@@ -110,7 +110,7 @@ func (s *srq) MaxWRs() int { return len(s.rq.slots) }
 func (s *srq) PostRecv(wrs []rdma.RecvWR) (int, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
-	if s.closed {
+	if s.closed || s.pd.dev.closed {
 		return 0, s.pd.card.refuse(rdma.OpPostRecv, 0, rdma.ErrClosed, 0, "the SRQ was closed")
 	}
 	return s.rq.post(wrs, 0)
@@ -120,7 +120,7 @@ func (s *srq) SetLimit(n int) error {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	c := s.pd.card
-	if s.closed {
+	if s.closed || s.pd.dev.closed {
 		return c.refuse(rdma.OpModifySRQ, 0, rdma.ErrClosed, 0, "the SRQ was closed")
 	}
 	if err := c.call(rdma.OpModifySRQ, 0, rdma.Facts{}); err != nil {

@@ -157,7 +157,7 @@ func (q *qp) prepare(s *sendSlot) bool {
 		status = rdma.StatusLocalLength
 	case s.wr.Op.Result() && q.rts.MaxReads == 0:
 		status = rdma.StatusLocalOperation
-	case !check(s.spans, q.pd, need):
+	case !allowed(s.spans, q.pd, need):
 		status = rdma.StatusLocalProtection
 	default:
 		s.state = slotReady
@@ -252,7 +252,7 @@ func (q *qp) receive(s *sendSlot, p *qp) bool {
 	case s.length > total(r.spans):
 		p.complete(rdma.StatusLocalLength, nil)
 		q.refused(s, p, rdma.StatusRemoteInvalidRequest, 0)
-	case s.length > 0 && !check(r.spans, p.pd, rdma.LocalWrite):
+	case s.length > 0 && !allowed(r.spans, p.pd, rdma.LocalWrite):
 		p.complete(rdma.StatusLocalProtection, nil)
 		q.refused(s, p, rdma.StatusRemoteOperation, 0)
 	default:
@@ -288,7 +288,7 @@ func (q *qp) payload(s *sendSlot, p *qp) {
 	switch {
 	case s.wr.Op.Remote():
 		one[0] = s.target
-		if !check(dst, p.pd, rdma.RemoteWrite) {
+		if !allowed(dst, p.pd, rdma.RemoteWrite) {
 			q.refused(s, p, rdma.StatusRemoteAccess, rdma.QPAccessError)
 			return
 		}
@@ -297,13 +297,13 @@ func (q *qp) payload(s *sendSlot, p *qp) {
 		return
 	default:
 		dst = p.filling.spans
-		if s.length > 0 && !check(dst, p.pd, rdma.LocalWrite) {
+		if s.length > 0 && !allowed(dst, p.pd, rdma.LocalWrite) {
 			p.complete(rdma.StatusLocalProtection, nil)
 			q.refused(s, p, rdma.StatusRemoteOperation, 0)
 			return
 		}
 	}
-	if !check(s.spans, q.pd, 0) {
+	if !allowed(s.spans, q.pd, 0) {
 		q.failSlot(s, rdma.StatusLocalProtection)
 		return
 	}
@@ -333,7 +333,7 @@ func (q *qp) giveBack() {
 		return
 	}
 	q.tries = 0
-	if !check(s.spans, q.pd, rdma.LocalWrite) {
+	if !allowed(s.spans, q.pd, rdma.LocalWrite) {
 		q.failSlot(s, rdma.StatusLocalProtection)
 		return
 	}
@@ -343,7 +343,7 @@ func (q *qp) giveBack() {
 		s.move.all(q.f, s.spans, nil, old[:])
 	} else {
 		src := [1]span{s.target}
-		if !check(src[:], p.pd, rdma.RemoteRead) {
+		if !allowed(src[:], p.pd, rdma.RemoteRead) {
 			q.refused(s, p, rdma.StatusRemoteAccess, rdma.QPAccessError)
 			return
 		}

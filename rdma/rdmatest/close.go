@@ -2,6 +2,7 @@ package rdmatest
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/weft-hpc/weft/rdma"
@@ -13,6 +14,7 @@ var closeTests = []test{
 	{"RegionInUse", testRegionInUse},
 	{"MistakeCloseWithoutDrain", testCloseWithoutDrain},
 	{"Cycles", testCycles},
+	{"Concurrent", testConcurrent},
 }
 
 // A parent with children is refused, and works on.
@@ -124,6 +126,62 @@ func testCloseWithoutDrain(t *testing.T, open Open) {
 	}
 	a.none("a QP that is closed completes nothing")
 	a.closeMR(src) // nothing uses it any more
+}
+
+// Everything but one queue may be used by any goroutine, also while messages fly.
+func testConcurrent(t *testing.T, open Open) {
+	const rounds = 200
+	a, b := pair(t, open, config{recvs: 8})
+	for _, n := range []*node{a, b} {
+		n.recv(rdma.RecvWR{}, rdma.RecvWR{})
+	}
+	a.send(rdma.SendWR{Flags: rdma.Signaled})
+	var all sync.WaitGroup
+	for n, answers := range map[*node]int{a: rounds - 1, b: rounds} {
+		all.Go(func() {
+			if err := n.pingPong([]rdma.QP{n.qp}, rounds, answers); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 2 {
+			m := n.alloc(4096, 0)
+			all.Go(func() {
+				for range 50 {
+					if err := n.churn(m); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// churn makes and closes one of each.
+func (n *node) churn(m mem) error {
+	mr, err := n.pd.RegisterMemory(m.b, 0)
+	if err != nil {
+		return err
+	}
+	cq, err := n.Device.CreateCQ(4, nil)
+	if err != nil {
+		return err
+	}
+	qp, err := n.pd.CreateQP(rdma.QPOptions{SendCQ: cq, RecvCQ: cq, Caps: rdma.QPCaps{MaxSendWRs: 1, MaxRecvWRs: 1}})
+	if err != nil {
+		return err
+	}
+	if _, err := n.qp.State(); err != nil {
+		return err
+	}
+	if _, err := n.Device.QueryPort(n.Port); err != nil {
+		return err
+	}
+	if _, _, err := n.Device.NextEvent(); err != nil {
+		return err
+	}
+	return errors.Join(qp.Init(n.initAttr()), qp.Close(), cq.Close(), mr.Close())
 }
 
 // Nothing is used up by setting up and taking down.

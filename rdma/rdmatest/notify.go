@@ -165,6 +165,29 @@ func testSharedChannel(t *testing.T, open Open) {
 			t.Fatalf("second queue: %d, %v, %+v", n, err, wcs[0])
 		}
 	}
+	// Both at once: two notifications, one for each queue.
+	b.ok(b.cq.Arm(false))
+	b.ok(cq2.Arm(false))
+	if _, err := qp2.PostRecv([]rdma.RecvWR{{ID: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	b.recv(rdma.RecvWR{ID: 2})
+	a.sendOn(qa, rdma.SendWR{ID: 3, Flags: rdma.Signaled})
+	a.send(rdma.SendWR{ID: 3, Flags: rdma.Signaled})
+	notified := map[rdma.CQ]bool{}
+	for range 2 {
+		b.wantReadable(true, "both queues have a completion")
+		cq, ok, err := b.channel.Next()
+		b.ok(err)
+		if !ok || notified[cq] {
+			t.Fatalf("%d notifications, and then %v, %v", len(notified), ok, cq)
+		}
+		notified[cq] = true
+	}
+	b.wantReadable(false, "both notifications were taken")
+	b.success(2)
+	a.success(3)
+	a.success(3)
 	b.ok(qp2.Fail())
 	b.ok(qp2.Close())
 	b.ok(cq2.Close())

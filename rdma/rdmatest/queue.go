@@ -346,8 +346,10 @@ func (n *node) noEvent(kind rdma.EventType, why string) {
 // Messages that find the SRQ empty wait for a receive, and then arrive.
 // Credits that were counted for each QP let peers hang here (libfabric#5907, ucx#10505).
 func testSRQTooShort(t *testing.T, open Open) {
-	a, b := pair(t, open, config{srq: 2})
-	const n = 6
+	// More waits in all than retries for each: they are counted anew for every message.
+	a, b := pair(t, open, config{srq: 2, rts: func(r *rdma.RTSAttr) { r.RNRRetries = 4 },
+		rtr: func(r *rdma.RTRAttr) { r.MinRNRTimer = 2 * rnrTimer }})
+	const n = 8
 	for i := range n {
 		a.send(rdma.SendWR{ID: uint64(i), Flags: rdma.Signaled})
 	}
