@@ -194,3 +194,42 @@ func TestCloseWithPendingReceive(t *testing.T) {
 		return errors.New("a closed communicator could be used")
 	})
 }
+
+// With all context ids in use, every rank gets an error that says so, and a
+// closed communicator makes room for another.
+func TestContextIDLimit(t *testing.T) {
+	if raceEnabled {
+		t.Log("too slow under the race detector; the same test runs without it")
+		return
+	}
+	const limit = 1 << 15 // one of them is the world's
+	err := weft.Local(t.Context(), 2, func(ctx context.Context, c *weft.Comm) error {
+		comms := make([]*weft.Comm, 0, limit)
+		for {
+			d, err := c.Dup(ctx, "d")
+			if err != nil {
+				if !errors.Is(err, weft.ErrTooManyComms) || len(comms) != limit-1 {
+					return fmt.Errorf("with %d open: %w", len(comms), err)
+				}
+				break
+			}
+			comms = append(comms, d)
+		}
+		last := comms[len(comms)/2]
+		if err := last.Close(ctx); err != nil {
+			return err
+		}
+		d, err := c.Dup(ctx, "again")
+		if err != nil {
+			return err
+		}
+		sum, err := weft.AllreduceValue(ctx, d, 1, weft.Sum[int]())
+		if err != nil || sum != 2 {
+			return fmt.Errorf("sum %d, %v", sum, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
