@@ -104,6 +104,7 @@ type QP interface {
 	Fail() error
 
 	// Reset forgets everything posted, without completions, and returns to RESET.
+	// Completions that were not polled may be lost, or still come: drain first.
 	Reset() error
 
 	// State asks the device.
@@ -115,8 +116,8 @@ type QP interface {
 	PostSend(wrs []SendWR) (int, error)
 	PostRecv(wrs []RecvWR) (int, error)
 
-	// Close destroys the QP. Completions that were not polled are lost, and
-	// the device may still read the buffers of what had not completed: drain first.
+	// Close destroys the QP. Completions that were not polled may be lost, or
+	// still come under its number: drain first.
 	Close() error
 }
 

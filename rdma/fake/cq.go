@@ -237,16 +237,21 @@ func (q *cq) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// drop removes the completions of a queue pair.
-func (q *cq) drop(p *qp) {
+// disown cuts the completions of a queue pair off from it. Devices either
+// remove them or let them come; here it is a matter of chance.
+func (q *cq) disown(p *qp) {
 	kept := 0
+	keep := q.f.draw(2) == 0
 	for i := range q.n {
 		e := &q.ring[(q.head+i)%len(q.ring)]
 		if e.qp == p {
 			if e.recv != nil {
 				e.recv.release()
 			}
-			continue
+			if !keep {
+				continue
+			}
+			*e = entry{wc: e.wc}
 		}
 		q.ring[(q.head+kept)%len(q.ring)] = *e
 		kept++

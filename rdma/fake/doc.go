@@ -22,6 +22,8 @@
 //   - Completions with an error have garbage in the fields that mean nothing.
 //   - A region that posted work names cannot be closed.
 //   - LastWQEReached is never sent.
+//   - Completions of a QP that was closed or reset without a drain are lost, or
+//     come afterwards, by chance.
 //   - Ends with different MTUs pass small messages and fail at the first that
 //     is larger; ends with different PSNs never hear each other.
 //   - A lost device completes nothing any more.

@@ -259,11 +259,13 @@ func (q *qp) Reset() error {
 	return nil
 }
 
-// forget drops everything posted, and completions that nobody polled.
+// forget drops everything posted.
 func (q *qp) forget() {
 	q.f.forget(q)
-	q.sendCQ.drop(q)
-	q.recvCQ.drop(q)
+	q.sendCQ.disown(q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.disown(q)
+	}
 	q.freeSends(q.head)
 	q.tail, q.ack, q.tx = q.head, q.head, q.head
 	q.reads, q.tries, q.rnrTries, q.waiting = 0, 0, 0, false

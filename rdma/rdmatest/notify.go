@@ -230,7 +230,7 @@ func testPollThenArm(t *testing.T, open Open) {
 func testLostWakeUp(t *testing.T, open Open) {
 	for _, qps := range []int{1, 3} {
 		t.Run(fmt.Sprintf("QPs=%d", qps), func(t *testing.T) {
-			const rounds = 1500
+			const rounds = 800
 			a, b := pair(t, open, config{recvs: 8})
 			peers := map[*node][]rdma.QP{a: {a.qp}, b: {b.qp}}
 			for range qps - 1 {

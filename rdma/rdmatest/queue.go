@@ -347,9 +347,9 @@ func (n *node) noEvent(kind rdma.EventType, why string) {
 // Credits that were counted for each QP let peers hang here (libfabric#5907, ucx#10505).
 func testSRQTooShort(t *testing.T, open Open) {
 	// More waits in all than retries for each: they are counted anew for every message.
-	a, b := pair(t, open, config{srq: 2, rts: func(r *rdma.RTSAttr) { r.RNRRetries = 4 },
+	a, b := pair(t, open, config{srq: 2, rts: func(r *rdma.RTSAttr) { r.RNRRetries = 3 },
 		rtr: func(r *rdma.RTRAttr) { r.MinRNRTimer = 2 * rnrTimer }})
-	const n = 8
+	const n = 6
 	for i := range n {
 		a.send(rdma.SendWR{ID: uint64(i), Flags: rdma.Signaled})
 	}
