@@ -58,7 +58,7 @@
 // the same queue is done. A slot of a send queue becomes free when a completion
 // is polled for it or for a later one, so some must be signaled, or the queue
 // stays full for good. Completions that can come at once must fit their CQ:
-// one that does not is the end of the CQ and of all its QPs ([CQError]).
+// one that does not is the end of the CQ, and on most devices of all its QPs ([CQError]).
 //
 // In a WC with an error only ID, Status, QPN and Vendor mean something.
 //

@@ -69,7 +69,8 @@ func (a Access) Check() error {
 	return nil
 }
 
-// SGE names a piece of registered memory in a work request.
+// SGE names a piece of registered memory in a work request. One of length 0 names nothing, and its
+// key is not looked at.
 type SGE struct {
 	Addr   uint64
 	Length uint32

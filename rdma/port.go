@@ -135,8 +135,8 @@ type GIDEntry struct {
 	Type   GIDType
 	NetDev string // the network interface of a RoCE address; empty if not known
 
-	// Err says that the entry could not be read. That happens in containers
-	// for entries of other network namespaces, and is no reason to give up.
+	// Err says that the entry could not be read, or that the device cannot use it. That happens
+	// in containers for entries of other network namespaces, and is no reason to give up.
 	Err error
 }
 

@@ -80,6 +80,7 @@ type DeviceInfo struct {
 	Provider string // of this package's registry
 	Driver   string // kernel driver: mlx5_core, rdma_rxe; empty if not known
 	Path     string // the file that opens it; empty if there is none
+	Firmware string // its version; empty if not known
 	NodeGUID uint64
 	NUMANode int // -1 if not known
 	IWARP    bool
@@ -152,7 +153,7 @@ type Limits struct {
 	MaxQPs     int
 	MaxQPWRs   int // work requests of one queue
 	MaxSGEs    int // segments of one work request
-	MaxInline  int // bytes; a QP may be granted less
+	MaxInline  int // bytes; 0 if not known; a QP may be granted less
 	MaxCQs     int
 	MaxCQEs    int // completions of one CQ
 	MaxSRQs    int
@@ -170,7 +171,8 @@ type Limits struct {
 	// not: a peer that never posts would keep the kernel busy.
 	RNRForever bool
 
-	// Inspects says that the device finds mistakes that others do not report:
-	// a region that is closed while posted work needs it is ErrBusy.
+	// Inspects says that the device finds mistakes that others let pass: a region
+	// that is closed while posted work needs it is ErrBusy, a slot of a send queue
+	// is not free before a completion was polled, a CQ that overran takes its QPs along.
 	Inspects bool
 }

@@ -53,7 +53,7 @@ type SendWR struct {
 	Op    Opcode
 	Flags Flags
 
-	// SGL is the data, or where a result goes. It may be empty.
+	// SGL is the data, or where a result goes: exactly 8 bytes for an atomic. It may be empty.
 	SGL []SGE
 
 	// Inline, if not nil, is data in any memory, which is copied before Post returns; SGL

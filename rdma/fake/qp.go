@@ -123,7 +123,7 @@ func (q *qp) start(op rdma.Op) error {
 	if q.closed {
 		return q.card.refuse(op, q.num, rdma.ErrClosed, 0, "the QP was closed")
 	}
-	return q.card.call(op, q.num, rdma.Facts{NetDev: q.sgid.NetDev})
+	return q.card.call(op, q.num, rdma.Facts{NetDev: q.sgid.NetDev, Max: int64(len(q.sq))})
 }
 
 // in says whether the QP is in the state that a transition starts from.

@@ -17,6 +17,7 @@ package rdmatest
 import (
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weft-hpc/weft/rdma"
 )
@@ -31,8 +32,13 @@ type Endpoint struct {
 	// device that touches it later crashes the test.
 	Alloc func(n int) []byte
 
-	// Faults makes faults on the device, as far as it implements the interfaces
-	// below. They are those of fake.Card.
+	// QuickTimeout is the time for an answer in tests that wait until it has passed, twice. It
+	// is 8 ms if zero; a slow device needs more, or its answers are taken for lost.
+	QuickTimeout time.Duration
+
+	// Faults makes faults on this device, and not on the other, as far as it
+	// implements the interfaces below. They are those of fake.Card. Nil if there
+	// are none, or where both devices are one.
 	Faults any
 }
 

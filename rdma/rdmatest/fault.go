@@ -165,7 +165,7 @@ func testPortDownAndUp(t *testing.T, open Open) {
 }
 
 func testPortStaysDown(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick})
+	a, b := pair(t, open, config{quick: true})
 	f, ok := faults[PortSetter](b) // the peer's: this end hears nothing of it
 	if !ok {
 		return
@@ -199,7 +199,7 @@ func testCutAndHealed(t *testing.T, open Open) {
 // A peer that was cut off is an error at the sender only. A receiver hears
 // nothing, which is why it needs a sign of life.
 func testCutPeer(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick})
+	a, b := pair(t, open, config{quick: true})
 	f, ok := faults[Cutter](b)
 	if !ok {
 		return
@@ -238,7 +238,7 @@ func testLostNotification(t *testing.T, open Open) {
 // A device that is lost says so once, completes nothing, refuses everything
 // and can be closed. Programs hung while they closed, or kept asking for events (libvma#828).
 func testDeviceFatal(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick, srq: 4})
+	a, b := pair(t, open, config{quick: true, srq: 4})
 	f, ok := faults[Killer](a)
 	if !ok {
 		return

@@ -29,6 +29,7 @@ type config struct {
 	mtu          rdma.MTU
 	rtr          func(*rdma.RTRAttr)
 	rts          func(*rdma.RTSAttr)
+	quick        bool // give up soon
 }
 
 // node is one end, with one QP to start with.
@@ -172,6 +173,12 @@ func (n *node) rtrAttr(peer *node, qpn, psn uint32) rdma.RTRAttr {
 func (n *node) rtsAttr(peer *node, psn uint32) rdma.RTSAttr {
 	attr := rdma.RTSAttr{SendPSN: psn, MaxReads: min(n.limits.MaxReads, peer.limits.MaxReads, 16),
 		Timeout: 67 * time.Millisecond, Retries: min(6, n.limits.MaxRetries), RNRRetries: 6}
+	if n.cfg.quick {
+		attr.Timeout, attr.Retries, attr.RNRRetries = n.QuickTimeout, 1, 1
+		if attr.Timeout == 0 {
+			attr.Timeout = 8 * time.Millisecond
+		}
+	}
 	if n.cfg.rts != nil {
 		n.cfg.rts(&attr)
 	}

@@ -115,13 +115,15 @@ func testSolicitedOnly(t *testing.T, open Open) {
 }
 
 func testErrorsAreSolicited(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick})
-	_ = b
+	a, b := pair(t, open, config{quick: true})
 	a.ok(a.cq.Arm(true))
 	a.send(rdma.SendWR{ID: 3}) // the peer has no receive
-	a.wantReadable(true, "an error came")
-	a.wantNotified(a.cq)
+	if a.limits.Inspects {     // soft-RoCE does not tell of errors of sends
+		a.wantReadable(true, "an error came")
+		a.wantNotified(a.cq)
+	}
 	a.failure(3, rdma.StatusRNRRetryExceeded)
+	b.none("it had no receive")
 }
 
 // A notification names the queue it is of.

@@ -38,10 +38,14 @@ func testMistakeAllUnsignaled(t *testing.T, open Open) {
 		a.send(wr)
 	}
 	n, err := a.qp.PostSend([]rdma.SendWR{wr})
-	if n != 0 {
+	switch {
+	case err != nil:
+		a.wantErr(err, rdma.ErrQueueFull)
+	case a.limits.Inspects:
 		t.Fatalf("posted %d work requests to a full queue", n)
+	default: // some devices free slots by themselves, which nobody may count on
+		room++
 	}
-	a.wantErr(err, rdma.ErrQueueFull)
 	a.none("unsignaled writes")
 	// They are done all the same, but nobody knows. The end of the QP tells of them.
 	rest := a.drainFull(room)
@@ -175,9 +179,13 @@ func testTooLarge(t *testing.T, open Open) {
 		"receives":         func(o *rdma.QPOptions) { o.Caps.MaxRecvWRs = l.MaxQPWRs + 1 },
 		"send segments":    func(o *rdma.QPOptions) { o.Caps.MaxSendSGEs = l.MaxSGEs + 1 },
 		"receive segments": func(o *rdma.QPOptions) { o.Caps.MaxRecvSGEs = l.MaxSGEs + 1 },
-		"inline":           func(o *rdma.QPOptions) { o.Caps.MaxInline = l.MaxInline + 1 },
-		"no CQ":            func(o *rdma.QPOptions) { o.SendCQ = nil },
-		"negative":         func(o *rdma.QPOptions) { o.Caps.MaxSendWRs = -1 },
+		"inline": func(o *rdma.QPOptions) {
+			if o.Caps.MaxInline = 1 << 20; l.MaxInline > 0 {
+				o.Caps.MaxInline = l.MaxInline + 1
+			}
+		},
+		"no CQ":    func(o *rdma.QPOptions) { o.SendCQ = nil },
+		"negative": func(o *rdma.QPOptions) { o.Caps.MaxSendWRs = -1 },
 	} {
 		opts := a.qpOptions()
 		change(&opts)
@@ -219,7 +227,9 @@ func testMistakeCQOverrun(t *testing.T, open Open) {
 	if e := a.event(rdma.CQError); e.CQ != a.cq {
 		t.Errorf("a CQ error of another CQ: %v", e)
 	}
-	a.wantStateSoon(a.qp, rdma.StateError)
+	if a.limits.Inspects { // soft-RoCE leaves them alone
+		a.wantStateSoon(a.qp, rdma.StateError)
+	}
 	var wcs [128]rdma.WC
 	deadline := time.Now().Add(patience)
 	for {

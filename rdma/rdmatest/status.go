@@ -208,14 +208,11 @@ func testMistakeFreedTarget(t *testing.T, open Open) {
 	b.ok(again.Close())
 }
 
-// quick attributes give up soon. Soft-RoCE counts in ticks of 4 ms.
-func quick(r *rdma.RTSAttr) { r.Timeout, r.Retries, r.RNRRetries = 8*time.Millisecond, 1, 1 }
-
 // A peer that posts no receive ends the connection after the retries, and not later: a
 // device that retries for ever hid a stopped peer (Nugine/rdma#2).
 func testNotReady(t *testing.T, open Open) {
 	for _, op := range []rdma.Opcode{rdma.Send, rdma.WriteImm} {
-		a, b := pair(t, open, config{rts: quick})
+		a, b := pair(t, open, config{quick: true})
 		a.send(rdma.SendWR{ID: 1, Op: op}, rdma.SendWR{ID: 2})
 		a.failure(1, rdma.StatusRNRRetryExceeded)
 		a.failure(2, rdma.StatusFlushed)
@@ -243,7 +240,7 @@ func testReadyInTime(t *testing.T, open Open) {
 // A peer that is gone is an error within the time that was asked for, and not the
 // end of this process (ucx#5027). With 7 retries soft-RoCE would wait for ever.
 func testMistakePeerIsGone(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick})
+	a, b := pair(t, open, config{quick: true})
 	src, dst := a.alloc(64, rdma.LocalWrite), b.alloc(64, allAccess)
 	wr := rdma.SendWR{ID: 1, Op: rdma.Write, Flags: rdma.Signaled, SGL: src.seg(0, 64), RemoteAddr: dst.Addr(), RKey: dst.RKey()}
 	a.send(wr)
@@ -260,7 +257,7 @@ func testMistakePeerIsGone(t *testing.T, open Open) {
 }
 
 func testPeerFailed(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: quick})
+	a, b := pair(t, open, config{quick: true})
 	b.ok(b.qp.Fail())
 	a.send(rdma.SendWR{ID: 1, Flags: rdma.Signaled})
 	a.failure(1, rdma.StatusRetryExceeded, rdma.StatusRemoteOperation, rdma.StatusRemoteInvalidRequest)
@@ -298,7 +295,7 @@ func testFirstError(t *testing.T, open Open) {
 // Ends with different MTUs work, until the first message that is longer than the
 // smaller one. Five projects shipped that (nccl#2135, tensorflow#9432, Mooncake#3868).
 func testMistakeMTUDiffers(t *testing.T, open Open) {
-	a, b := unconnected(t, open, config{rts: quick})
+	a, b := unconnected(t, open, config{quick: true})
 	large := rdma.PathMTU(a.port.ActiveMTU, b.port.ActiveMTU)
 	if large <= 256 {
 		t.Fatalf("the path has an MTU of %d", large)
