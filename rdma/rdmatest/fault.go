@@ -140,7 +140,7 @@ func testPostMidBatch(t *testing.T, open Open) {
 
 // A port that comes back in time costs nothing but time.
 func testPortDownAndUp(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: func(r *rdma.RTSAttr) { r.Timeout = 130 * time.Millisecond }})
+	a, b := pair(t, open, config{rts: func(r *rdma.RTSAttr) { r.Timeout = 67 * time.Millisecond }})
 	f, ok := faults[PortSetter](a)
 	if !ok {
 		return
@@ -179,7 +179,7 @@ func testPortStaysDown(t *testing.T, open Open) {
 }
 
 func testCutAndHealed(t *testing.T, open Open) {
-	a, b := pair(t, open, config{rts: func(r *rdma.RTSAttr) { r.Timeout = 130 * time.Millisecond }})
+	a, b := pair(t, open, config{rts: func(r *rdma.RTSAttr) { r.Timeout = 67 * time.Millisecond }})
 	f, ok := faults[Cutter](a)
 	if !ok {
 		return

@@ -60,7 +60,7 @@ func (n *node) drainFull(room int) []rdma.WC {
 	n.ok(n.qp.Fail())
 	var rest []rdma.WC
 	for len(rest) < room {
-		wc, err := n.tryNext(time.Now().Add(100 * time.Millisecond))
+		wc, err := n.tryNext(time.Now().Add(30 * time.Millisecond))
 		if errors.Is(err, errNoCompletion) {
 			break // the rest had succeeded
 		}
@@ -357,9 +357,9 @@ func (n *node) noEvent(kind rdma.EventType, why string) {
 // Credits that were counted for each QP let peers hang here (libfabric#5907, ucx#10505).
 func testSRQTooShort(t *testing.T, open Open) {
 	// More waits in all than retries for each: they are counted anew for every message.
-	a, b := pair(t, open, config{srq: 2, rts: func(r *rdma.RTSAttr) { r.RNRRetries = 3 },
+	a, b := pair(t, open, config{srq: 2, rts: func(r *rdma.RTSAttr) { r.RNRRetries = 2 },
 		rtr: func(r *rdma.RTRAttr) { r.MinRNRTimer = 2 * rnrTimer }})
-	const n = 6
+	const n = 5
 	for i := range n {
 		a.send(rdma.SendWR{ID: uint64(i), Flags: rdma.Signaled})
 	}
