@@ -11,6 +11,12 @@ import (
 // CardOptions describe a card. The zero value is a RoCE card with the
 // addresses that Linux gives one with IPv4.
 type CardOptions struct {
+	// Soft makes the card as lenient as soft-RoCE: one number for both keys of
+	// memory that peers may use, slots that become free by themselves, regions
+	// that close under posted work, queue pairs that outlive their CQ, failed sends
+	// that are not told to who armed for solicited completions, no retry for ever.
+	Soft bool
+
 	Limits     rdma.Limits // fields that are zero get the value of DefaultLimits
 	LinkLayer  rdma.LinkLayer
 	MTU        rdma.MTU // active; 4096 if zero
@@ -75,7 +81,7 @@ func (f *Fabric) AddCard(name string, opts CardOptions) *Card {
 		panic("fake: two cards are named " + name)
 	}
 	n := len(f.cards) + 1
-	c := &Card{f: f, name: name, number: n, opts: opts, limits: withDefaults(opts.Limits),
+	c := &Card{f: f, name: name, number: n, opts: opts, limits: withDefaults(opts),
 		qps: make(map[uint32]*qp), lkeys: make(map[uint32]*mr), rkeys: make(map[uint32]*mr),
 		nextQPN: uint32(f.draw(1<<23)) + 0x100, nextKey: uint32(f.draw(1 << 20))}
 	c.port = rdma.Port{Num: 1, State: rdma.PortActive, LinkLayer: rdma.LinkEthernet, MaxMTU: 4096, ActiveMTU: 4096,
@@ -116,8 +122,8 @@ func roceGIDs(n int) []rdma.GIDEntry {
 	return all
 }
 
-func withDefaults(l rdma.Limits) rdma.Limits {
-	d := DefaultLimits()
+func withDefaults(opts CardOptions) rdma.Limits {
+	l, d := opts.Limits, DefaultLimits()
 	for _, p := range []struct{ v, d *int }{{&l.Ports, &d.Ports}, {&l.MaxQPs, &d.MaxQPs}, {&l.MaxQPWRs, &d.MaxQPWRs}, {&l.MaxSGEs, &d.MaxSGEs},
 		{&l.MaxInline, &d.MaxInline}, {&l.MaxCQs, &d.MaxCQs}, {&l.MaxCQEs, &d.MaxCQEs}, {&l.MaxSRQs, &d.MaxSRQs}, {&l.MaxSRQWRs, &d.MaxSRQWRs},
 		{&l.MaxMRs, &d.MaxMRs}, {&l.MaxReads, &d.MaxReads}} {
@@ -131,13 +137,20 @@ func withDefaults(l rdma.Limits) rdma.Limits {
 	if l.MaxRetries == 0 { // no device has none: these limits were not given
 		l.MaxRetries, l.RNRForever, l.Atomics = d.MaxRetries, d.RNRForever, d.Atomics
 	}
-	l.Ports, l.Inspects = 1, true
+	l.Ports, l.Inspects = 1, !opts.Soft
+	if opts.Soft {
+		l.MaxRetries, l.RNRForever = min(6, l.MaxRetries), false
+	}
 	return l
 }
 
 func (c *Card) info() rdma.DeviceInfo {
 	driver := c.opts.Driver
-	if driver == "" {
+	switch {
+	case driver != "":
+	case c.opts.Soft:
+		driver = "rdma_rxe"
+	default:
 		driver = "fake"
 	}
 	return rdma.DeviceInfo{Name: c.name, Provider: c.f.Name(), Driver: driver, NodeGUID: 0x0200_0000_0000_0000 + uint64(c.number),

@@ -52,6 +52,7 @@ func TestConformance(t *testing.T) {
 		one  bool // both ends on one card, which then cannot fail for one end only
 	}{
 		"RoCE":       {opts: fake.CardOptions{}},
+		"soft":       {opts: fake.CardOptions{Soft: true, MTU: 1024}},
 		"InfiniBand": {opts: fake.CardOptions{LinkLayer: rdma.LinkInfiniBand, PKeys: []uint16{0x7fff, 0x8001}}, heap: true, one: true},
 		"poor": {opts: fake.CardOptions{MTU: 1024, MaxInline: 17, Limits: rdma.Limits{MaxReads: 1, MaxSGEs: 4, MaxQPWRs: 64, MaxInline: 64,
 			MaxRetries: 6, Atomics: false}}, heap: true},

@@ -185,7 +185,7 @@ func (q *cq) push(e entry, solicited bool) {
 		q.overrun = true
 		q.dev.event(rdma.Event{Type: rdma.CQError, CQ: q})
 		for _, p := range q.dev.card.qps {
-			if p.sendCQ == q || p.recvCQ == q {
+			if (p.sendCQ == q || p.recvCQ == q) && !q.dev.card.opts.Soft {
 				p.enterError()
 			}
 		}
@@ -193,7 +193,7 @@ func (q *cq) push(e entry, solicited bool) {
 		return
 	}
 	if e.wc.Status != rdma.StatusSuccess {
-		solicited = true
+		solicited = solicited || !(e.send && q.dev.card.opts.Soft)
 		// Nothing else means anything now, so nobody may read it.
 		e.wc.Op, e.wc.Flags = rdma.WCOp(q.f.draw(7)), rdma.WCFlags(q.f.draw(2))
 		e.wc.Imm, e.wc.Bytes = uint32(q.f.rng.Uint64()), uint32(q.f.rng.Uint64())

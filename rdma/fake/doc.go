@@ -28,6 +28,8 @@
 //     is larger; ends with different PSNs never hear each other.
 //   - A lost device completes nothing any more.
 //
+// CardOptions.Soft takes back what soft-RoCE cannot keep.
+//
 // # Faults
 //
 // See the methods of Card: [Card.FailCall], [Card.FailSend], [Card.LoseNotifications],

@@ -76,6 +76,9 @@ func (p *pd) RegisterMemory(mem []byte, access rdma.Access) (rdma.MR, error) {
 	// Keys go up in steps that never meet: an LKey is even, an RKey odd.
 	c.nextKey += 2 + 2*uint32(p.f.draw(100))
 	m := &mr{pd: p, mem: mem[:len(mem):len(mem)], addr: address(mem), access: access, lkey: c.nextKey &^ 1, rkey: (c.nextKey ^ 0x5a5a5a) | 1}
+	if c.opts.Soft && access&^rdma.LocalWrite != 0 {
+		m.rkey = m.lkey
+	}
 	c.lkeys[m.lkey], c.rkeys[m.rkey] = m, m
 	d.pinned += int64(len(mem))
 	d.count.MRs++
@@ -100,7 +103,7 @@ func (m *mr) Close() error {
 		if err := p.card.call(rdma.OpDeregisterMemory, 0, rdma.Facts{}); err != nil {
 			return err
 		}
-		if m.uses > 0 {
+		if m.uses > 0 && !p.card.opts.Soft {
 			return &rdma.Error{Op: rdma.OpDeregisterMemory, Device: p.card.name, Kind: rdma.ErrBusy, Errno: syscall.EBUSY,
 				What: "posted work requests whose completions were not polled still name the region",
 				Hint: "drain the queue pair first"}

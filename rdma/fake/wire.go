@@ -250,7 +250,11 @@ func (q *qp) receive(s *sendSlot, p *qp) bool {
 	}
 	switch {
 	case s.length > total(r.spans):
-		p.complete(rdma.StatusLocalLength, nil)
+		mine := rdma.StatusLocalLength
+		if p.card.opts.Soft {
+			mine = rdma.StatusRemoteInvalidRequest
+		}
+		p.complete(mine, nil)
 		q.refused(s, p, rdma.StatusRemoteInvalidRequest, 0)
 	case s.length > 0 && !allowed(r.spans, p.pd, rdma.LocalWrite):
 		p.complete(rdma.StatusLocalProtection, nil)
@@ -370,6 +374,9 @@ func (q *qp) end(status rdma.Status) {
 	seq := q.ack
 	q.ack++
 	q.tx = max(q.tx, q.ack)
+	if q.card.opts.Soft {
+		q.freeSends(q.ack)
+	}
 	if status == rdma.StatusSuccess && s.wr.Flags&rdma.Signaled == 0 {
 		return
 	}
