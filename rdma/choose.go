@@ -296,7 +296,7 @@ func ChoosePKey(device string, port Port, table []uint16, want uint16) (index in
 func Nearest(wanted string, known []string) string {
 	best, distance := "", len(wanted)/2+1
 	for _, k := range known {
-		if d := editDistance(wanted, k); d < distance {
+		if d := editDistance(strings.ToLower(wanted), strings.ToLower(k)); d < distance {
 			best, distance = k, d
 		}
 	}

@@ -32,8 +32,8 @@
 //
 // # Faults
 //
-// See the methods of Card: [Card.FailCall], [Card.FailSend], [Card.LoseNotifications],
-// [Card.SetPort], [Card.Cut], [Card.Fatal], [Card.SetGIDs], and [Fabric.Kill] and CardOptions.Memlock.
+// [Card.FailCall], [Card.FailSend], [Card.LoseNotifications], [Card.SetPort], [Card.Cut],
+// [Card.Fatal], [Card.SetGIDs], [Fabric.Kill], and the limits of CardOptions.
 //
 // # Time and chance
 //

@@ -389,32 +389,39 @@ func (n *node) drain(qp rdma.QP) (rest []rdma.WC) {
 		return nil
 	}
 	n.ok(qp.Fail())
-	wanted := 1
+	left := 0 // last requests whose completion is to come
+	take := func() {
+		n.t.Helper()
+		wc := n.next()
+		if wc.QPN != qp.Num() || wc.ID != lastSend && wc.ID != lastRecv {
+			rest = append(rest, wc)
+			return
+		}
+		if wc.Status != rdma.StatusFlushed {
+			n.t.Fatalf("the last work request of a failed QP completed with %v", wc.Status)
+		}
+		left--
+	}
 	post := func(do func() (int, error)) {
+		n.t.Helper()
+		left++
 		for {
-			if _, err := do(); err == nil {
+			_, err := do()
+			if err == nil {
 				return
-			} else if !errors.Is(err, rdma.ErrQueueFull) {
+			}
+			if !errors.Is(err, rdma.ErrQueueFull) {
 				n.t.Fatal(err)
 			}
-			rest = append(rest, n.next()) // a slot becomes free
+			take() // a slot becomes free
 		}
 	}
 	post(func() (int, error) { return qp.PostSend([]rdma.SendWR{{ID: lastSend, Flags: rdma.Signaled}}) })
 	if n.srq == nil && n.cfg.recvs > 0 {
-		wanted++
 		post(func() (int, error) { return qp.PostRecv([]rdma.RecvWR{{ID: lastRecv}}) })
 	}
-	for wanted > 0 {
-		wc := n.next()
-		if wc.QPN == qp.Num() && (wc.ID == lastSend || wc.ID == lastRecv) {
-			if wc.Status != rdma.StatusFlushed {
-				n.t.Fatalf("the last work request of a failed QP completed with %v", wc.Status)
-			}
-			wanted--
-			continue
-		}
-		rest = append(rest, wc)
+	for left > 0 {
+		take()
 	}
 	return rest
 }

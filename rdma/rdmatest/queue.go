@@ -157,6 +157,18 @@ func testReceiveQueueFull(t *testing.T, open Open) {
 				a.success(1)
 				b.success(uint64(i + 1))
 			}
+			// Every slot comes back, any number of times.
+			for i := range uint64(60) {
+				b.recv(rdma.RecvWR{ID: i})
+				a.send(rdma.SendWR{ID: i, Flags: rdma.Signaled})
+				a.success(i)
+				b.success(i)
+			}
+			n, err = post(wrs)
+			if n != room {
+				t.Fatalf("after 60 messages %d of %d fit into a queue of %d", n, len(wrs), room)
+			}
+			b.wantErr(err, rdma.ErrQueueFull)
 			if cfg.srq > 0 {
 				_, err := b.qp.PostRecv(wrs[:1])
 				b.wantErr(err, rdma.ErrInvalid)
