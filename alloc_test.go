@@ -101,11 +101,14 @@ func TestAlloc(t *testing.T) {
 		if err := b.Free(); err != nil {
 			return err
 		}
-		if err := b.Free(); !errors.Is(err, weft.ErrMemory) {
+		if err := b.Free(); !errors.Is(err, weft.ErrArgument) {
 			return fmt.Errorf("second Free: %v", err)
 		}
 		if _, err := weft.Alloc[float32](c.World(), -1); !errors.Is(err, weft.ErrCount) {
 			return fmt.Errorf("negative length: %v", err)
+		}
+		if _, err := weft.Alloc[float64](c.World(), 1<<61); !errors.Is(err, weft.ErrMemory) {
+			return fmt.Errorf("2^61 elements: %v", err)
 		}
 		if _, err := weft.Alloc[string](c.World(), 1); !errors.Is(err, weft.ErrElemType) {
 			return fmt.Errorf("strings: %v", err)

@@ -17,7 +17,7 @@ import (
 func connect(ctx context.Context, cfg *config, client *control.Client) (*link, error) {
 	env := client.Env()
 	spareProcessor()
-	l := &link{rank: env.Rank, size: env.Size, policy: processPolicy(env.Oversubscribed),
+	l := &link{node: env.LocalRanks[0], rank: env.Rank, size: env.Size, policy: processPolicy(env.Oversubscribed),
 		crowded: env.Oversubscribed && env.LocalSize() == env.Size} // all ranks have to agree on that
 	asked := env.Transport
 	if cfg.transport != "" {
@@ -56,6 +56,7 @@ func connectShm(ctx context.Context, l *link, client *control.Client, why string
 	}
 	l.transports = []transport.Transport{t}
 	l.route = routeAll(l.size, l.rank, t)
+	l.reachesAll = l.size <= 64 // each lane takes a few pages
 	l.arena = t.Arena()
 	l.via = "shm: " + why
 	return l, nil

@@ -13,15 +13,17 @@ import (
 )
 
 // The collectives. All ranks of the communicator call the same ones in the
-// same order, with the same root, element type and count; a rank that does not
-// makes all get ErrMismatch. In place means to give the same slice as send and
-// recv; slices that overlap in part are ErrOverlap. Lengths may be zero. When a
-// collective fails on any rank, for whatever reason, the communicator is revoked:
-// every operation on it fails on every rank, and nobody waits for ever.
+// same order, with the same root, element type, count and operator. Messages carry
+// what was called, so ranks that disagree get ErrMismatch, all of them, as soon as
+// one message shows it; if no message flows between those who disagree, they wait
+// until ctx ends. In place means to give the same slice as send and recv; slices
+// that overlap in part are ErrOverlap. Lengths may be zero. When a collective fails
+// on any rank, for whatever reason, the communicator is revoked: every operation on
+// it fails on every rank.
 
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(ctx context.Context, c *Comm) error {
-	return c.collect(ctx, "Barrier", opBarrier, 0, nil, 0, func(p *member) error {
+	return c.collect(ctx, collCall{name: "Barrier", op: opBarrier}, func(p *member) error {
 		if c.w.crowded {
 			return collective.CrowdedBarrier(p)
 		}
@@ -37,14 +39,14 @@ func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
 // Reduce combines the ranks' send element by element into the root's recv. The
 // other ranks' recv is not used and may be nil. (MPI 4.1, 6.9.1)
 func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) error {
-	return c.reduce(ctx, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, root)
+	return c.reduce(ctx, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root)
 }
 
 // Allreduce combines the ranks' send element by element into every rank's
 // recv. All ranks get the same bits, and the same ones in every run with that
 // number of ranks. (MPI 4.1, 6.9.6)
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	return c.allreduce(ctx, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw)
+	return c.allreduce(ctx, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant)
 }
 
 // AllreduceValue is Allreduce of one value.
@@ -76,57 +78,54 @@ func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
 }
 
 func (c *Comm) bcast(ctx context.Context, el *elem, buf []byte, root int) error {
-	return c.collect(ctx, "Bcast", opBcast, root, el, len(buf), func(p *member) error { return collective.Bcast(p, buf, root) })
+	return c.collect(ctx, collCall{name: "Bcast", op: opBcast, root: root, el: el, bytes: len(buf)},
+		func(p *member) error { return collective.Bcast(p, buf, root) })
 }
 
-func (c *Comm) reduce(ctx context.Context, el *elem, send, recv []byte, op collective.Op, root int) error {
-	if root == c.rank {
-		if err := c.checkBuffers("Reduce", send, recv, len(send)); err != nil {
-			return err
-		}
+func (c *Comm) reduce(ctx context.Context, el *elem, send, recv []byte, op collective.Op, variant uint16, root int) error {
+	call := collCall{name: "Reduce", op: opReduce, variant: variant, root: root, el: el, bytes: len(send), bad: c.checkOp("Reduce", op)}
+	if root == c.rank && call.bad == nil {
+		call.bad = c.checkBuffers("Reduce", send, recv, len(send))
 	}
-	if op.Left == nil {
-		return c.errorf("Reduce", errNoOp, "make the operator with Sum, OpFunc or another constructor")
-	}
-	return c.collect(ctx, "Reduce", opReduce, root, el, len(send), func(p *member) error { return collective.Reduce(p, send, recv, op, root) })
+	return c.collect(ctx, call, func(p *member) error { return collective.Reduce(p, send, recv, op, root) })
 }
 
-func (c *Comm) allreduce(ctx context.Context, call string, el *elem, send, recv []byte, op collective.Op) error {
-	if err := c.checkBuffers(call, send, recv, len(send)); err != nil {
-		return err
+func (c *Comm) allreduce(ctx context.Context, name string, el *elem, send, recv []byte, op collective.Op, variant uint16) error {
+	call := collCall{name: name, op: opAllreduce, variant: variant, el: el, bytes: len(send), bad: c.checkOp(name, op)}
+	if call.bad == nil {
+		call.bad = c.checkBuffers(name, send, recv, len(send))
 	}
-	if op.Left == nil {
-		return c.errorf(call, errNoOp, "make the operator with Sum, OpFunc or another constructor")
-	}
-	return c.collect(ctx, call, opAllreduce, 0, el, len(send), func(p *member) error { return collective.Allreduce(p, send, recv, op) })
+	return c.collect(ctx, call, func(p *member) error { return collective.Allreduce(p, send, recv, op) })
 }
 
 func (c *Comm) gather(ctx context.Context, el *elem, send, recv []byte, root int) error {
+	call := collCall{name: "Gather", op: opGather, root: root, el: el, bytes: len(send)}
 	if root == c.rank {
-		if err := c.checkBlocks("Gather", send, recv); err != nil {
-			return err
-		}
+		call.bad = c.checkBlocks("Gather", send, recv)
 	}
-	return c.collect(ctx, "Gather", opGather, root, el, len(send), func(p *member) error { return collective.Gather(p, send, recv, root) })
+	return c.collect(ctx, call, func(p *member) error { return collective.Gather(p, send, recv, root) })
 }
 
 func (c *Comm) scatter(ctx context.Context, el *elem, send, recv []byte, root int) error {
+	call := collCall{name: "Scatter", op: opScatter, root: root, el: el, bytes: len(recv)}
 	if root == c.rank {
-		if err := c.checkBlocks("Scatter", recv, send); err != nil {
-			return err
-		}
+		call.bad = c.checkBlocks("Scatter", recv, send)
 	}
-	return c.collect(ctx, "Scatter", opScatter, root, el, len(recv), func(p *member) error { return collective.Scatter(p, send, recv, root) })
+	return c.collect(ctx, call, func(p *member) error { return collective.Scatter(p, send, recv, root) })
 }
 
-func (c *Comm) allgather(ctx context.Context, call string, el *elem, send, recv []byte) error {
-	if err := c.checkBlocks(call, send, recv); err != nil {
-		return err
-	}
-	return c.collect(ctx, call, opAllgather, 0, el, len(send), func(p *member) error { return collective.Allgather(p, send, recv) })
+func (c *Comm) allgather(ctx context.Context, name string, el *elem, send, recv []byte) error {
+	return c.collect(ctx, collCall{name: name, op: opAllgather, el: el, bytes: len(send), bad: c.checkBlocks(name, send, recv)},
+		func(p *member) error { return collective.Allgather(p, send, recv) })
 }
 
-var errNoOp = errors.New("no operator")
+// checkOp refuses the zero Op.
+func (c *Comm) checkOp(call string, op collective.Op) error {
+	if op.Left == nil {
+		return c.errorf(call, fmt.Errorf("%w: no operator", ErrArgument), "make the operator with Sum, OpFunc or another constructor")
+	}
+	return nil
+}
 
 // checkBuffers checks a pair of buffers of which recv holds want bytes.
 func (c *Comm) checkBuffers(call string, send, recv []byte, want int) error {
@@ -152,7 +151,7 @@ func (c *Comm) checkBlocks(call string, block, whole []byte) error {
 	if same, _ := overlap(block, own); same {
 		return nil
 	}
-	if same, partial := overlap(block, whole); partial || same && c.size > 1 {
+	if _, partial := overlap(block, whole); partial {
 		return c.errorf(call, ErrOverlap, "in place means the rank's own part of the longer buffer")
 	}
 	return nil
@@ -177,6 +176,7 @@ var opNames = [...]string{"?", "Barrier", "Bcast", "Reduce", "Allreduce", "Gathe
 type member struct {
 	c       *Comm
 	busy    atomic.Bool
+	failed  atomic.Bool // a collective has told the program so
 	ctx     context.Context
 	seq     uint32
 	sig     wire.Signature
@@ -185,42 +185,68 @@ type member struct {
 
 var _ collective.Peer = (*member)(nil)
 
-// collect runs one collective: it checks what can be checked here, announces
-// the signature, runs the algorithm, and revokes the communicator if it fails.
-func (c *Comm) collect(ctx context.Context, call string, op uint8, root int, el *elem, bytes int, run func(*member) error) error {
+// collCall is one rank's call of a collective.
+type collCall struct {
+	name    string
+	op      uint8
+	variant uint16 // hash of the operator
+	root    int
+	el      *elem // nil where no data move
+	bytes   int
+	bad     error // what is wrong with the arguments, as far as this rank can tell
+}
+
+// refuse is a collective call that this rank cannot take part in.
+func (c *Comm) refuse(ctx context.Context, name string, why error) error {
+	return c.collect(ctx, collCall{name: name, bad: why}, nil)
+}
+
+// collect runs one collective: it announces the signature, runs the algorithm, and
+// revokes the communicator if anything fails, bad arguments on this rank
+// included, since the others wait for it.
+func (c *Comm) collect(ctx context.Context, call collCall, run func(*member) error) error {
 	c.mustBeOpen()
 	m := &c.coll
-	sig := wire.Signature{Op: op, Root: int32(root)}
-	if el != nil {
+	sig := wire.Signature{Op: call.op, Variant: call.variant, Root: int32(call.root)}
+	if el := call.el; el != nil {
 		if el.err != nil {
-			return c.errorf(call, el.err, "")
+			call.bad = c.errorf(call.name, el.err, "")
+		} else {
+			sig.Type, sig.Count = el.hash, uint64(call.bytes/el.size)
 		}
-		sig.Type, sig.Count = el.hash, uint64(bytes/el.size)
 	}
-	if root < 0 || root >= c.size {
-		return c.errorf(call, fmt.Errorf("%w: root %d", ErrRank, root), "ranks here go from 0 to %d", c.size-1)
+	if call.root < 0 || call.root >= c.size {
+		call.bad = c.errorf(call.name, fmt.Errorf("%w: root %d", ErrRank, call.root), "ranks here go from 0 to %d", c.size-1)
 	}
 	if !m.busy.CompareAndSwap(false, true) {
-		return c.errorf(call, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
+		return c.errorf(call.name, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
 	}
 	m.seq++
 	sig.Seq = m.seq
 	m.ctx, m.sig = ctx, sig
-	err := c.w.engine.BeginCollective(c.comm, sig)
+	err := call.bad
+	if err == nil {
+		err = c.w.engine.BeginCollective(c.comm, sig)
+	}
 	if err == nil {
 		err = run(m)
 	}
 	c.w.engine.EndCollective(c.comm, err)
 	m.ctx = nil
 	m.busy.Store(false)
-	if err != nil {
-		return c.collectiveError(ctx, call, err)
+	switch {
+	case err == nil:
+		return nil
+	case err == call.bad:
+		return err
 	}
-	return nil
+	m.failed.Store(true)
+	return c.collectiveError(ctx, call.name, err)
 }
 
 func (c *Comm) collectiveError(ctx context.Context, call string, err error) error {
 	e := c.errorf(call, err, "")
+	e.lost = proto.LostRank(err)
 	var mismatch *proto.MismatchError
 	switch {
 	case errors.As(err, &mismatch):
@@ -230,6 +256,10 @@ func (c *Comm) collectiveError(ctx context.Context, call string, err error) erro
 	case errors.Is(err, proto.ErrCanceled):
 		e.Err = context.Cause(ctx)
 		e.Hint = "the communicator is revoked"
+	case errors.Is(err, ErrRankFailed), errors.Is(err, ErrRankLeft):
+		e.Hint = "a collective needs every rank of the communicator"
+	case errors.Is(err, ErrRevoked):
+		e.Hint = "the communicator cannot be used any more; mend the call that failed first"
 	}
 	return e
 }
@@ -239,10 +269,17 @@ func signature(s *wire.Signature) string {
 	if int(s.Op) < len(opNames) {
 		name = opNames[s.Op]
 	}
-	if s.Type == 0 {
-		return fmt.Sprintf("%s (number %d)", name, s.Seq)
+	if s.Type != 0 {
+		name += fmt.Sprintf(" of %d %s", s.Count, typeName(s.Type))
 	}
-	return fmt.Sprintf("%s of %d %s, root %d (number %d)", name, s.Count, typeName(s.Type), s.Root, s.Seq)
+	switch s.Op {
+	case opBcast, opReduce, opGather, opScatter:
+		name += fmt.Sprintf(" with root %d", s.Root)
+	}
+	if s.Variant != 0 {
+		name += fmt.Sprintf(" with operator %s", opName(s.Variant))
+	}
+	return fmt.Sprintf("%s (number %d)", name, s.Seq)
 }
 
 func (m *member) Rank() int { return m.c.rank }

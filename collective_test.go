@@ -180,6 +180,13 @@ func TestMismatch(t *testing.T) {
 			}
 			return weft.Allreduce(ctx, c, buf(n), buf(n), weft.Sum[float64]())
 		},
+		"operator": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			op := weft.Sum[float64]()
+			if odd {
+				op = weft.Max[float64]()
+			}
+			return weft.Allreduce(ctx, c, buf(3), buf(3), op)
+		},
 		"type": func(ctx context.Context, c *weft.Comm, odd bool) error {
 			if odd {
 				return weft.Bcast(ctx, c, make([]int64, 5), 0)

@@ -2,7 +2,6 @@ package weft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -51,6 +50,9 @@ func (c *Comm) mustBeOpen() {
 	if c.closed.Load() {
 		panic("weft: communicator " + c.name + " is closed")
 	}
+	if c.w.closed.Load() {
+		panic("weft: the world is closed")
+	}
 }
 
 // Dup returns a communicator with the same ranks and a message space of its
@@ -67,7 +69,7 @@ const Undefined = -1
 // collective call. (MPI 4.1, 7.4.2)
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < Undefined {
-		return nil, c.errorf("Split", fmt.Errorf("%w: color %d", ErrRank, color), "colors are not negative, or Undefined")
+		return nil, c.refuse(ctx, "Split", c.errorf("Split", fmt.Errorf("%w: color %d", ErrArgument, color), "colors are not negative, or Undefined"))
 	}
 	type vote struct{ Color, Key, Rank int64 }
 	mine := []vote{{int64(color), int64(key), int64(c.rank)}}
@@ -107,7 +109,7 @@ func (c *Comm) Group(ctx context.Context, ranks []int) (*Comm, error) {
 	members, mine := make([]int32, len(ranks)), -1
 	for i, r := range ranks {
 		if r < 0 || r >= c.size || seen[r] {
-			return nil, c.errorf("Group", fmt.Errorf("%w: rank %d", ErrRank, r), "give each rank from 0 to %d at most once", c.size-1)
+			return nil, c.refuse(ctx, "Group", c.errorf("Group", fmt.Errorf("%w: rank %d", ErrRank, r), "give each rank from 0 to %d at most once", c.size-1))
 		}
 		seen[r] = true
 		members[i] = c.comm.Members()[r]
@@ -123,15 +125,16 @@ func (c *Comm) Group(ctx context.Context, ranks []int) (*Comm, error) {
 func (c *Comm) Close(ctx context.Context) error {
 	c.mustBeOpen()
 	if c == c.w.comm {
-		return c.errorf("Close", ErrPending, "the world's communicator ends with the world; close only what Dup, Split and Group returned")
+		return c.errorf("Close", ErrArgument, "the world's communicator ends with the world; close only what Dup, Split and Group returned")
 	}
-	barrier := c.collect(ctx, "Close", opClose, 0, nil, 0, func(p *member) error { return collective.Barrier(p) })
 	var pending int
-	c.w.engine.Do(func(core *proto.Core) { pending = core.Close(c.comm) })
+	c.w.engine.Do(func(core *proto.Core) { pending = core.Receives(c.comm) })
 	if pending > 0 {
-		return errors.Join(barrier, c.errorf("Close", ErrPending, "complete or cancel %d receives on it first", pending))
+		return c.errorf("Close", ErrPending, "complete or cancel %d receives on it, then close it again: the other ranks wait for that", pending)
 	}
+	barrier := c.collect(ctx, collCall{name: "Close", op: opClose}, func(p *member) error { return collective.Barrier(p) })
 	c.closed.Store(true)
+	c.w.engine.Do(func(core *proto.Core) { core.Close(c.comm) })
 	return barrier
 }
 
@@ -194,7 +197,7 @@ func (c *Comm) agree(ctx context.Context, call string, members []int32, rank int
 		o.AllOffered = 1
 		c.w.engine.Do(func(core *proto.Core) { o.Newest = uint64(core.FreeIndexes(o.Free[:])) })
 	}
-	if err := c.allreduce(ctx, call, elemOf[offer](), bytesOf(offers), bytesOf(offers), offerOp); err != nil {
+	if err := c.allreduce(ctx, call, elemOf[offer](), bytesOf(offers), bytesOf(offers), offerOp, 0); err != nil {
 		return nil, false, err
 	}
 	index := -1

@@ -60,7 +60,11 @@ func TestGroup(t *testing.T) {
 			if g != nil {
 				return errors.New("a rank outside the group got a communicator")
 			}
-			return nil
+			g, err = c.Group(ctx, []int{1, 3})
+			if g != nil {
+				return errors.New("a rank outside the group got a communicator")
+			}
+			return err
 		}
 		if want := map[int]int{3: 0, 1: 1}[c.Rank()]; g.Rank() != want || g.Size() != 2 {
 			return fmt.Errorf("rank %d of %d", g.Rank(), g.Size())
@@ -69,11 +73,17 @@ func TestGroup(t *testing.T) {
 		if err := weft.Bcast(ctx, g, buf, 0); err != nil || buf[0] != 3 {
 			return fmt.Errorf("bcast: %v, %v", buf, err)
 		}
-		_, err = g.Group(ctx, []int{0, 0})
-		if !errors.Is(err, weft.ErrRank) {
+		if err := g.Close(ctx); err != nil {
+			return err
+		}
+		pair, err := c.Group(ctx, []int{1, 3})
+		if err != nil {
+			return err
+		}
+		if _, err := pair.Group(ctx, []int{0, 0}); !errors.Is(err, weft.ErrRank) && !errors.Is(err, weft.ErrRevoked) {
 			return fmt.Errorf("a rank twice: %v", err)
 		}
-		return g.Close(ctx)
+		return nil
 	})
 }
 
@@ -182,7 +192,7 @@ func TestCloseWithPendingReceive(t *testing.T) {
 		if err := d.Close(ctx); err != nil {
 			return err
 		}
-		if err := c.Close(ctx); !errors.Is(err, weft.ErrPending) {
+		if err := c.Close(ctx); !errors.Is(err, weft.ErrArgument) {
 			return fmt.Errorf("close of the world: %v", err)
 		}
 		defer func() {

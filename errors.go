@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/weft-hpc/weft/internal/proto"
 )
@@ -43,6 +42,8 @@ var (
 	ErrConcurrent = errors.New("two collectives at once on one communicator")
 	// ErrNotLaunched: a batch system's job, but no weftrun.
 	ErrNotLaunched = errors.New("in a batch job, but not started by weftrun")
+	// ErrArgument: an argument makes no sense, or the call comes at the wrong time.
+	ErrArgument = errors.New("bad argument")
 	// ErrTransport: a transport that was asked for cannot be used.
 	ErrTransport = errors.New("transport cannot be used")
 	// ErrMemory: the arena has no room.
@@ -64,7 +65,6 @@ type Error struct {
 	Want     int64  // bytes that the call expected or had room for, or -1
 	Got      int64  // bytes that there were, or -1
 	Elem     string // the element type
-	Elapsed  time.Duration
 	Hint     string // what to change
 	CallSite string // file:line in the user's code
 	Err      error
@@ -98,9 +98,6 @@ func (e *Error) Error() string {
 	if e.Elem != "" {
 		fmt.Fprintf(&b, " (%s)", e.Elem)
 	}
-	if e.Elapsed > time.Second {
-		fmt.Fprintf(&b, ", after %v", e.Elapsed.Round(time.Second))
-	}
 	if e.CallSite != "" {
 		fmt.Fprintf(&b, ", at %s", e.CallSite)
 	}
@@ -116,12 +113,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // errorf makes an Error of a call on c that names no peer.
 func (c *Comm) errorf(op string, err error, hint string, args ...any) *Error {
 	return &Error{Op: op, Comm: c.name, Rank: c.rank, Peer: NoRank, Tag: NoRank, Want: -1, Got: -1,
-		Err: err, Hint: fmt.Sprintf(hint, args...), CallSite: callSite()}
+		Err: err, Hint: fmt.Sprintf(hint, args...), CallSite: callSite(), lost: -1}
 }
 
 // failure makes the error of a finished point-to-point operation.
 func (c *Comm) failure(ctx context.Context, call string, el *elem, peer, tag int, capacity int, st proto.Status, err error) error {
-	e := &Error{Op: call, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Want: -1, Got: -1, Err: err, CallSite: callSite()}
+	e := &Error{Op: call, Comm: c.name, Rank: c.rank, Peer: peer, Tag: tag, Want: -1, Got: -1, Err: err, CallSite: callSite(), lost: -1}
 	switch {
 	case errors.Is(err, ErrTruncated):
 		e.Peer, e.Tag = int(st.Source), int(st.Tag)
@@ -140,6 +137,7 @@ func (c *Comm) failure(ctx context.Context, call string, el *elem, peer, tag int
 		e.Hint = "the operation was withdrawn before it matched"
 	case errors.Is(err, ErrRankFailed):
 		e.lost = proto.LostRank(err)
+		e.Hint = "the job cannot go on without that rank; its own message says why it ended"
 	case errors.Is(err, ErrRankLeft):
 		e.Hint = "the other rank returned from its function while this one still needed it"
 	}
@@ -152,7 +150,8 @@ func callSite() string {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if !strings.HasPrefix(f.Function, "github.com/weft-hpc/weft.") || strings.HasSuffix(f.File, "_test.go") {
+		ours := strings.HasPrefix(f.Function, "github.com/weft-hpc/weft.") || strings.HasPrefix(f.Function, "github.com/weft-hpc/weft/internal/")
+		if !ours || strings.HasSuffix(f.File, "_test.go") {
 			if f.File == "" {
 				return ""
 			}

@@ -18,7 +18,7 @@ import (
 // an error.
 func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm) error, opts ...Option) error {
 	if n < 1 {
-		return &Error{Op: "Local", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: fmt.Errorf("%w: a world of %d ranks", ErrRank, n), CallSite: callSite()}
+		return &Error{Op: "Local", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: fmt.Errorf("%w: a world of %d ranks", ErrArgument, n), CallSite: callSite(), lost: -1}
 	}
 	cfg := newConfig(opts)
 	fabric := sim.New(n, cfg.fabric)
@@ -33,7 +33,7 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 	left := newRendezvous(n)
 	for rank := range n {
 		w := newWorld(cfg, &link{rank: rank, size: n, transports: []transport.Transport{fabric.Transport(rank)},
-			route: routeAll(n, rank, fabric.Transport(rank)), policy: goroutinePolicy(), via: "in process: ranks are goroutines"})
+			route: routeAll(n, rank, fabric.Transport(rank)), policy: goroutinePolicy(), reachesAll: true, via: "in process: ranks are goroutines"})
 		w.leave = left.wait
 		all.Go(func() {
 			err := protect(rank, func() error { return fn(ctx, w.comm) })
@@ -102,7 +102,7 @@ func (r *rendezvous) leave() {
 	}
 }
 
-func (r *rendezvous) wait(ctx context.Context) error {
+func (r *rendezvous) wait(ctx context.Context, _ []int) error {
 	r.leave()
 	select {
 	case <-r.open:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/weft-hpc/weft/internal/control"
@@ -45,16 +46,18 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 	go func() {
 		for s := range signals {
 			cancel(signalError{s.(syscall.Signal)})
+			signal.Stop(signals) // a program that does not look at ctx ends with the next one
 		}
 	}()
 	defer close(signals)
-	defer signal.Stop(signals)
 
 	cfg := newConfig(opts)
 	cfg.cancel = cancel
 	w, err := initialize(ctx, cfg)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "weft:", err)
+		if !known(err) {
+			say(err)
+		}
 		return exitError
 	}
 	err = protect(w.comm.rank, func() error { return fn(ctx, w.comm) })
@@ -65,6 +68,11 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 		}
 	}
 	return w.fail(ctx, err)
+}
+
+// say prints an error, which may have the prefix already.
+func say(err error) {
+	fmt.Fprintln(os.Stderr, "weft: "+strings.TrimPrefix(err.Error(), "weft: "))
 }
 
 // known tells whether an error is the end of the job that the launcher reported.
@@ -91,7 +99,7 @@ func (w *World) fail(ctx context.Context, err error) int {
 		return code // what the launcher has told is not news to it
 	}
 	if w.client == nil {
-		fmt.Fprintln(os.Stderr, "weft:", err)
+		say(err)
 		return code
 	}
 	if errAbort := w.client.Abort(code, err.Error(), lost); errAbort != nil {

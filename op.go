@@ -1,6 +1,10 @@
 package weft
 
 import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+
 	"github.com/weft-hpc/weft/collective"
 )
 
@@ -24,8 +28,9 @@ type (
 // Min, Max, BitAnd, BitOr, BitXor or OpFunc; a wrong pair of operator and type
 // does not compile.
 type Op[T any] struct {
-	name string
-	raw  collective.Op
+	name    string
+	variant uint16 // hash of what has to agree between ranks
+	raw     collective.Op
 }
 
 // Name returns the operator's name.
@@ -51,7 +56,26 @@ func OpFunc[T any](name string, commutative bool, f func(a, b T) T) Op[T] {
 	}
 	op := rawOp(commutative, left)
 	op.Right = bytesKernel(right)
-	return Op[T]{name, op}
+	return Op[T]{name, opVariant(name, commutative), op}
+}
+
+// opVariants names the operators of this process by their hash, for errors.
+var opVariants sync.Map // uint16 -> string
+
+// opVariant hashes what the ranks' operators must have in common.
+func opVariant(name string, commutative bool) uint16 {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s/%t", name, commutative)
+	v := max(uint16(h.Sum32()^h.Sum32()>>16), 1)
+	opVariants.LoadOrStore(v, name)
+	return v
+}
+
+func opName(variant uint16) string {
+	if name, ok := opVariants.Load(variant); ok {
+		return name.(string)
+	}
+	return fmt.Sprintf("unknown here (%04x)", variant)
 }
 
 // rawOp makes the byte form of a kernel that combines inout = inout op in and

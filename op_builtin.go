@@ -102,7 +102,7 @@ func numberOps(name string, f32 func(a, b []float32), f64 func(a, b []float64), 
 }
 
 func newOp[T any](name string, kernel func(inout, in []T)) Op[T] {
-	return Op[T]{name, rawOp(true, kernel)}
+	return Op[T]{name, opVariant(name, true), rawOp(true, kernel)}
 }
 
 // builtin returns the operator for T from a set, or nil for a type that is not

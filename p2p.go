@@ -67,6 +67,9 @@ func RecvAppend[T any](ctx context.Context, c *Comm, dst []T, src, tag int) ([]T
 	if err != nil {
 		return dst, Status{}, err
 	}
+	if m.status.Bytes > maxBytes {
+		return dst, Status{}, c.errorf("RecvAppend", fmt.Errorf("%w: rank %d announces %d bytes", ErrMemory, m.status.Source, m.status.Bytes), "that rank is broken")
+	}
 	if el.err == nil && m.status.Type == el.hash {
 		n := int(m.status.Bytes) / el.size
 		if cap(dst)-len(dst) < n {
@@ -99,6 +102,9 @@ type Msg[T any] struct {
 // however many goroutines have one. Data belongs to the loop's body.
 func Messages[T any](ctx context.Context, c *Comm, src, tag int) iter.Seq2[Msg[T], error] {
 	return func(yield func(Msg[T], error) bool) {
+		if src == NoRank {
+			return
+		}
 		for {
 			data, st, err := RecvAppend[T](ctx, c, nil, src, tag)
 			if !yield(Msg[T]{st, data}, err) || err != nil {

@@ -163,11 +163,6 @@ func TestBadArguments(t *testing.T) {
 			{second(weft.Recv(ctx, c, buf, 0, -2)), weft.ErrTag},
 			{second(weft.Recv(ctx, c, []*int{nil}, 0, 0)), weft.ErrElemType},
 			{second(weft.Sendrecv(ctx, c, buf[:3], 0, 0, buf[1:], 0, 0)), weft.ErrOverlap},
-			{weft.Bcast(ctx, c, buf, 2), weft.ErrRank},
-			{weft.Allreduce(ctx, c, buf, buf[:3], weft.Sum[int]()), weft.ErrCount},
-			{weft.Allreduce(ctx, c, buf[:3], buf[1:], weft.Sum[int]()), weft.ErrOverlap},
-			{weft.Allgather(ctx, c, buf, buf), weft.ErrCount},
-			{weft.Allgather(ctx, c, buf[1:3], buf), weft.ErrOverlap},
 		} {
 			if !errors.Is(test.err, test.want) || !strings.Contains(test.err.Error(), "p2p_test.go:") {
 				return fmt.Errorf("error %v, want %v with a call site", test.err, test.want)
@@ -175,6 +170,59 @@ func TestBadArguments(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Bad arguments of a collective on one rank end it on all.
+func TestBadArgumentsOfCollectives(t *testing.T) {
+	buf := func() []int { return make([]int, 4) }
+	for name, test := range map[string]struct {
+		bad, good func(ctx context.Context, c *weft.Comm) error
+		want      error
+	}{
+		"root": {func(ctx context.Context, c *weft.Comm) error { return weft.Bcast(ctx, c, buf(), 2) },
+			func(ctx context.Context, c *weft.Comm) error { return weft.Bcast(ctx, c, buf(), 0) }, weft.ErrRank},
+		"length": {func(ctx context.Context, c *weft.Comm) error {
+			return weft.Allreduce(ctx, c, buf(), buf()[:3], weft.Sum[int]())
+		}, func(ctx context.Context, c *weft.Comm) error {
+			return weft.Allreduce(ctx, c, buf(), buf(), weft.Sum[int]())
+		}, weft.ErrCount},
+		"overlap": {func(ctx context.Context, c *weft.Comm) error {
+			b := buf()
+			return weft.Allreduce(ctx, c, b[:3], b[1:], weft.Sum[int]())
+		}, func(ctx context.Context, c *weft.Comm) error {
+			return weft.Allreduce(ctx, c, buf(), buf(), weft.Sum[int]())
+		}, weft.ErrOverlap},
+		"operator": {func(ctx context.Context, c *weft.Comm) error {
+			return weft.Allreduce(ctx, c, buf(), buf(), weft.Op[int]{})
+		}, func(ctx context.Context, c *weft.Comm) error {
+			return weft.Allreduce(ctx, c, buf(), buf(), weft.Sum[int]())
+		}, weft.ErrArgument},
+		"blocks": {func(ctx context.Context, c *weft.Comm) error { return weft.Allgather(ctx, c, buf(), buf()) },
+			func(ctx context.Context, c *weft.Comm) error { return weft.Allgather(ctx, c, buf(), make([]int, 8)) }, weft.ErrCount},
+		"color": {func(ctx context.Context, c *weft.Comm) error { return second(c.Split(ctx, -7, 0)) },
+			func(ctx context.Context, c *weft.Comm) error { return second(c.Split(ctx, 0, 0)) }, weft.ErrArgument},
+	} {
+		wefttest.Run(t, 2, func(ctx context.Context, c *weft.Comm) error {
+			d, err := c.Dup(ctx, "d")
+			if err != nil {
+				return err
+			}
+			if c.Rank() == 0 {
+				if err := test.bad(ctx, d); !errors.Is(err, test.want) || !strings.Contains(err.Error(), "p2p_test.go:") {
+					return fmt.Errorf("%s: %v, want %v with a call site", name, err, test.want)
+				}
+				return nil
+			}
+			err = test.good(ctx, d)
+			if err == nil { // done before rank 0 failed: the next one tells
+				err = weft.Barrier(ctx, d)
+			}
+			if !errors.Is(err, weft.ErrRevoked) {
+				return fmt.Errorf("%s on the other rank: %v, want ErrRevoked", name, err)
+			}
+			return nil
+		})
+	}
 }
 
 func second[A, B any](_ A, b B) B { return b }

@@ -51,7 +51,7 @@ func Iprobe(c *Comm, src, tag int) (st Status, ok bool, err error) {
 var byteElem = elemOf[byte]()
 
 // Message is a message that Mprobe took out of matching. It must be received
-// with Mrecv or MrecvAppend, once.
+// with Mrecv, once.
 type Message struct {
 	c      *Comm
 	m      *proto.Message
@@ -95,14 +95,14 @@ func (m *Message) receive(ctx context.Context, call string, el *elem, buf []byte
 	if m.m == nil {
 		panic("weft: " + call + " of a message that was received already")
 	}
+	if el.err != nil {
+		return Status{}, m.c.errorf(call, el.err, "")
+	}
 	r := m.c.w.engine.Call(ctx, progress.Call{Kind: proto.Recv, Ctx: m.c.comm.P2P, Peer: m.status.Source, Tag: m.status.Tag,
 		Type: el.hash, Buf: buf, Message: m.m})
 	m.m = nil
 	st := m.c.statusOf(r.Status, el, len(buf), r.Err)
-	switch {
-	case el.err != nil:
-		return st, m.c.errorf(call, el.err, "")
-	case r.Err != nil:
+	if r.Err != nil {
 		return st, m.c.failure(ctx, call, el, int(m.status.Source), int(m.status.Tag), len(buf), r.Status, r.Err)
 	}
 	return st, nil

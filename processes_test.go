@@ -201,6 +201,23 @@ var programs = map[string]func(ctx context.Context, c *weft.Comm) error{
 		}
 		return nil
 	},
+	"send to one that left": func(ctx context.Context, c *weft.Comm) error {
+		if c.Rank() == 1 {
+			return nil
+		}
+		err := weft.Send(ctx, c, []byte{1}, 1, 0) // succeeds until it is known
+		if err == nil {
+			_, err = weft.Recv(ctx, c, make([]byte, 1), 1, 0)
+		}
+		if !errors.Is(err, weft.ErrRankLeft) {
+			return fmt.Errorf("the other rank left: %v", err)
+		}
+		return nil
+	},
+	"two roots": func(ctx context.Context, c *weft.Comm) error {
+		buf := []int{c.Rank()}
+		return weft.Bcast(ctx, c, buf, c.Rank()) // both only send
+	},
 	"last word": func(ctx context.Context, c *weft.Comm) error {
 		// What was sent before leaving arrives, however late it is received.
 		if c.Rank() > 0 {
@@ -269,27 +286,27 @@ func TestProcesses(t *testing.T) {
 			ranks   []int
 			code    int
 			text    string
+			shmOnly bool
 		}{
-			{"sizes", []int{1, 2, 3, 5, 8}, 0, ""},
-			{"collectives", []int{1, 2, 4, 7}, 0, ""},
-			{"progress", []int{2}, 0, ""},
-			{"idle", []int{2}, 0, ""},
-			{"flood", []int{2, 4}, 0, ""},
-			{"die in rendezvous", []int{2, 3}, 128 + 9, "rank 1"},
-			{"panic", []int{2, 4}, 2, "index of the halo is negative"},
-			{"error", []int{2, 4}, 1, "the input file has no rows"},
-			{"one leaves", []int{2, 3}, 0, ""},
-			{"last word", []int{2, 4}, 0, ""},
-			{"pending", []int{1, 2}, 1, "Scope.Wait"},
-			{"memory", []int{1, 2}, 0, ""},
+			{"sizes", []int{1, 2, 3, 5, 8}, 0, "", false},
+			{"collectives", []int{1, 2, 4, 7}, 0, "", false},
+			{"progress", []int{2}, 0, "", false},
+			{"idle", []int{2}, 0, "", false},
+			{"flood", []int{2, 4}, 0, "", false},
+			{"die in rendezvous", []int{2, 3}, 128 + 9, "rank 1", false},
+			{"panic", []int{2, 4}, 2, "index of the halo is negative", false},
+			{"error", []int{2, 4}, 1, "the input file has no rows", false},
+			{"one leaves", []int{2, 3}, 0, "", false},
+			{"send to one that left", []int{2, 3}, 0, "", false},
+			{"two roots", []int{2}, 1, "Bcast of 1 int with root", true}, /* elsewhere it may come too late */
+			{"last word", []int{2, 4}, 0, "", false},
+			{"pending", []int{1, 2}, 1, "Scope.Wait", false},
+			{"memory", []int{2}, 0, "", true}, /* elsewhere Alloc is ordinary memory */
 		} {
-			if test.program == "memory" && transport == "tcp" {
-				continue // Alloc is ordinary memory there
+			if transport == "tcp" && test.shmOnly {
+				continue
 			}
 			for _, n := range test.ranks {
-				if test.program == "memory" && n == 1 {
-					continue
-				}
 				t.Run(fmt.Sprintf("%s/%s/%d", transport, test.program, n), func(t *testing.T) {
 					start := time.Now()
 					out, code := launch(t, n, transport, test.program)

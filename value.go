@@ -61,11 +61,17 @@ func SendValue[V any](ctx context.Context, c *Comm, v V, dst, tag int) error {
 
 // RecvValue receives a value that SendValue sent.
 func RecvValue[V any](ctx context.Context, c *Comm, src, tag int) (v V, st Status, err error) {
+	if src == NoRank {
+		return v, noStatus, nil
+	}
 	m, err := c.mprobe(ctx, "RecvValue", src, tag)
 	if err != nil {
 		return v, Status{}, err
 	}
 	var data []byte
+	if m.status.Bytes > maxBytes {
+		return v, Status{}, c.errorf("RecvValue", fmt.Errorf("%w: rank %d announces %d bytes", ErrMemory, m.status.Source, m.status.Bytes), "that rank is broken")
+	}
 	if m.status.Type == c.w.valueElem.hash {
 		data = make([]byte, m.status.Bytes)
 	}

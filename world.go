@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-hpc/weft/internal/arena"
@@ -29,8 +30,11 @@ type World struct {
 	crowded   bool       // several ranks share a core, on every host
 	opening   sync.Mutex // held while a communicator is opened
 
+	reachesAll bool // a message to every rank costs little
+
 	client *control.Client // nil without a launcher
-	leave  func(ctx context.Context) error
+	leave  func(ctx context.Context, untold []int) error
+	closed atomic.Bool
 	cancel context.CancelCauseFunc // ends the context of Main
 }
 
@@ -43,10 +47,12 @@ type link struct {
 	policy     progress.Policy
 	via        string // in words, for World.Transport
 	crowded    bool
+	node       int  // the same for all ranks of a host
+	reachesAll bool // see World
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -94,12 +100,19 @@ func (w *World) Stats() Stats {
 func Init(ctx context.Context, opts ...Option) (*World, error) {
 	w, err := initialize(ctx, newConfig(opts))
 	if err != nil {
-		return nil, &Error{Op: "Init", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Err: err}
+		return nil, &Error{Op: "Init", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, lost: -1, Err: err, CallSite: callSite()}
 	}
 	return w, nil
 }
 
+// initialized is set once in a process: its line to the launcher can be taken up
+// only once, and a second world would be one of one rank in silence.
+var initialized atomic.Bool
+
 func initialize(ctx context.Context, cfg *config) (*World, error) {
+	if !initialized.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("%w: this process has called Init or Main before", ErrArgument)
+	}
 	client, err := control.FromEnv()
 	if err != nil {
 		return nil, err
@@ -179,20 +192,41 @@ func spareProcessor() {
 	}
 }
 
+// lateMismatch is the error of ranks whose last collectives disagreed without any
+// of them having to wait for a message that would have shown it: two roots of a Bcast,
+// say. All messages are here when all ranks have come to the end.
+func (w *World) lateMismatch() error {
+	for w.engine.Poll() {
+	}
+	err := w.comm.comm.Err()
+	if w.comm.coll.failed.Load() || !errors.Is(err, ErrMismatch) {
+		return nil
+	}
+	return w.comm.collectiveError(context.Background(), "Close", err)
+}
+
 // Close ends this process's part of the job: the others learn that it sends
 // nothing more, and it returns when all of them have come to the same point, or
 // ctx has ended. Operations still in progress are ErrPending.
 func (w *World) Close(ctx context.Context) error {
-	pending := w.engine.Leave()
+	if !w.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	if pending := w.engine.Pending(); pending > 0 {
+		operations := "operations were"
+		if pending == 1 {
+			operations = "operation was"
+		}
+		err := &Error{Op: "Close", Comm: w.comm.name, Rank: w.comm.rank, Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, lost: -1, Err: ErrPending,
+			Hint: fmt.Sprintf("%d %s not waited for; use Scope.Wait before returning", pending, operations)}
+		return errors.Join(err, w.engine.Close()) // the launcher is not told that this end is in order
+	}
+	untold := w.engine.Leave(w.reachesAll)
 	errs := []error{w.engine.Drain(ctx)}
-	if pending > 0 {
-		errs = append(errs, &Error{Op: "Close", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, Rank: w.comm.rank, Err: ErrPending,
-			Hint: fmt.Sprintf("%d operations were not waited for; use Scope.Wait before returning", pending)})
-	}
 	if w.leave != nil {
-		errs = append(errs, w.leave(ctx))
+		errs = append(errs, w.leave(ctx, untold))
 	}
-	errs = append(errs, w.engine.Close())
+	errs = append(errs, w.lateMismatch(), w.engine.Close())
 	if w.client != nil {
 		errs = append(errs, w.client.Close())
 	}

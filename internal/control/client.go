@@ -317,8 +317,11 @@ func (c *Client) Abort(code int, reason string, lost int) error {
 // have said so: until then another may still need what this one has sent. It
 // fails with an [Event] when that cannot happen any more, and with ctx's error
 // when ctx ends first. An exit without Leave is a failure of the job.
-func (c *Client) Leave(ctx context.Context) error {
-	if err := c.send(&frame{Kind: goodbye}); err != nil {
+//
+// Untold are the ranks that have never heard from this one, and cannot know that
+// they never will: the launcher tells them after a while.
+func (c *Client) Leave(ctx context.Context, untold []int) error {
+	if err := c.send(&frame{Kind: goodbye, Ranks: runs(untold)}); err != nil {
 		return err
 	}
 	select {

@@ -120,6 +120,7 @@ type frame struct {
 	Cards   [][]byte `cbor:"7,keyasint,omitempty"`
 	Place   *place   `cbor:"8,keyasint,omitempty"`
 	Secret  []byte   `cbor:"9,keyasint,omitempty"`
+	Ranks   [][2]int `cbor:"10,keyasint,omitempty"` // runs: first, length
 }
 
 // place is Env as it travels.
@@ -219,7 +220,7 @@ func unruns(rs [][2]int, size int) ([]int, error) {
 	var out []int
 	for _, r := range rs {
 		if r[0] < 0 || r[1] < 1 || r[0] > size || r[1] > size-r[0] || len(out)+r[1] > size {
-			return nil, fmt.Errorf("control: local ranks %d+%d do not fit a world of %d", r[0], r[1], size)
+			return nil, fmt.Errorf("control: ranks %d+%d do not fit a world of %d", r[0], r[1], size)
 		}
 		for i := range r[1] {
 			out = append(out, r[0]+i)

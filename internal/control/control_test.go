@@ -156,7 +156,7 @@ func TestLeaveWaitsForAll(t *testing.T) {
 		left := make(chan int, n)
 		var group sync.WaitGroup
 		leave := func(rank int) {
-			if err := l.Clients[rank].Leave(t.Context()); err != nil {
+			if err := l.Clients[rank].Leave(t.Context(), nil); err != nil {
 				t.Errorf("rank %d of %d: %v", rank, n, err)
 			}
 			left <- rank
@@ -189,13 +189,13 @@ func TestLeaveThatCannotEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)
-	if err := l.Clients[1].Leave(ctx); !errors.Is(err, why) {
+	if err := l.Clients[1].Leave(ctx, nil); !errors.Is(err, why) {
 		t.Errorf("Leave with an ended context: %v", err)
 	}
 	if err := l.Kill(2, "ended with exit status 7"); err != nil {
 		t.Fatal(err)
 	}
-	err := l.Clients[0].Leave(t.Context())
+	err := l.Clients[0].Leave(t.Context(), nil)
 	if e, ok := errors.AsType[Event](err); !ok || e.Kind != RankDied || e.Rank != 2 {
 		t.Errorf("Leave after a death: %v", err)
 	}
@@ -205,7 +205,7 @@ func TestLeftIsToldAndNoFailure(t *testing.T) {
 	l := newLocal(t, 2)
 	events := make(chan Event, 2)
 	l.Clients[0].Watch(func(e Event) { events <- e })
-	if err := l.hub.Left(1); err != nil {
+	if err := l.hub.Left(1, []int{0, 1, 2, 3}); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(Event{Kind: RankLeft, Rank: 1}, <-events); d != "" {

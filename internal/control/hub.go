@@ -36,6 +36,8 @@ type Report struct {
 	Code int
 	Text string
 	Lost int
+
+	Untold []int // of a Goodbye: ranks that have never heard from this one
 }
 
 // Job is what all ranks on one host are told alike.
@@ -140,7 +142,11 @@ func (h *Hub) listen(rank int, l *line) error {
 		case last != 0 && f.Kind == abort && f.Rank >= -1 && f.Rank < h.job.Size:
 			h.report(Report{Rank: rank, Kind: Abort, Code: f.Code, Text: f.Text, Lost: f.Rank})
 		case last != 0 && last != goodbye && f.Kind == goodbye:
-			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1})
+			untold, err := unruns(f.Ranks, h.job.Size)
+			if err != nil {
+				return err
+			}
+			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1, Untold: untold})
 		default:
 			return fmt.Errorf("control: %v after %v", f.Kind, last)
 		}
@@ -178,9 +184,20 @@ func (h *Hub) Died(rank, code int, how string) error {
 	return h.tell(rank, &frame{Kind: died, Rank: rank, Code: code, Text: how})
 }
 
-// Left tells every other rank on this host that one has said Goodbye.
-func (h *Hub) Left(rank int) error {
-	return h.tell(rank, &frame{Kind: gone, Rank: rank})
+// Left tells some ranks, those of them on this host, that one has said Goodbye.
+func (h *Hub) Left(rank int, to []int) error {
+	b, err := encode(&frame{Kind: gone, Rank: rank})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range to {
+		if l := h.lines[r]; l != nil {
+			h.enqueue(l, b)
+		}
+	}
+	return nil
 }
 
 // Release tells every rank on this host that all ranks have said Goodbye. It is

@@ -39,10 +39,10 @@ type supervisor struct {
 	rec    *record
 	gather control.Gather
 	stage  stage
-	next   *time.Timer // when the stage changes
-	blame  *time.Timer // when an abort is believed whom it blames
-	part   *time.Timer // when ranks that have left are told of
-	parted []int       // ranks that have left and are not told of yet
+	next   *time.Timer      // when the stage changes
+	blame  *time.Timer      // when an abort is believed whom it blames
+	part   *time.Timer      // when ranks that have left are told of
+	parted []control.Report // goodbyes of which others are not told yet
 	speech *speech
 	signal os.Signal // that ends the job
 	left   int       // ranks that have not ended
@@ -150,8 +150,8 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 		case <-s.blame.C:
 			s.tell()
 		case <-s.part.C:
-			for _, rank := range s.parted {
-				s.check(s.host.hub.Left(rank))
+			for _, r := range s.parted {
+				s.check(s.host.hub.Left(r.Rank, r.Untold))
 			}
 			s.parted = nil
 		case <-s.next.C:
@@ -221,7 +221,7 @@ func (s *supervisor) hear(r control.Report) {
 		}
 	case control.Goodbye:
 		failed = s.rec.reached(r.Rank, left)
-		s.farewell(r.Rank)
+		s.farewell(r)
 	case control.Abort:
 		failed = s.rec.abort(r.Rank, r.Code, r.Text, r.Lost)
 	case control.Broken:
@@ -237,14 +237,14 @@ func (s *supervisor) hear(r control.Report) {
 const partDelay = time.Second
 
 // farewell lets all ranks go when the last one has said Goodbye.
-func (s *supervisor) farewell(rank int) {
+func (s *supervisor) farewell(r control.Report) {
 	if s.rec.allLeft() {
 		s.parted = nil
 		s.part.Stop()
 		s.check(s.host.hub.Release())
 		return
 	}
-	s.parted = append(s.parted, rank)
+	s.parted = append(s.parted, r)
 	if len(s.parted) == 1 {
 		s.part.Reset(partDelay)
 	}

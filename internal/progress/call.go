@@ -2,10 +2,14 @@ package progress
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
 )
+
+// ErrClosed ends operations of an engine that is closed.
+var ErrClosed = errors.New("this rank has left the job")
 
 // Call describes a blocking operation.
 type Call struct {
@@ -57,10 +61,16 @@ func (e *Engine) Pair(ctx context.Context, first, second Call) (Result, Result) 
 	e.act()
 	e.mu.Unlock()
 	e.Wait(ctx, a)
+	if a.Err != nil && !b.Finished() {
+		e.Cancel(b)
+	}
 	e.Wait(ctx, b)
 	e.mu.Lock()
 	ra, rb := e.give(a), e.give(b)
 	e.mu.Unlock()
+	if ra.Err != nil && rb.Err == proto.ErrCanceled {
+		rb.Err = ra.Err // that is why it was withdrawn
+	}
 	return ra, rb
 }
 
@@ -77,11 +87,15 @@ func (e *Engine) Start(op *Op, c *Call) {
 
 // begin posts op, with mu held.
 func (e *Engine) begin(op *Op, c *Call) {
-	e.posted++
 	op.Owner = op
 	op.Kind, op.Ctx, op.Peer, op.Tag, op.Type, op.Buf = c.Kind, c.Ctx, c.Peer, c.Tag, c.Type, c.Buf
 	if c.Sig != nil {
 		op.Sig, op.Signed = *c.Sig, true
+	}
+	if e.closed {
+		op.Err = ErrClosed
+		e.finish(&op.Op)
+		return
 	}
 	switch c.Kind {
 	case proto.Send, proto.Ssend:

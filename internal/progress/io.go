@@ -23,12 +23,11 @@ type ioState struct {
 	stop chan struct{}
 	slow atomic.Bool // it sleeps for longer than Policy.Tick
 
-	posted uint64 // what the program had posted at the last tick; the I/O goroutine's
+	polled uint64 // what the program had polled at the last tick; the I/O goroutine's
 }
 
 func (e *Engine) startIO() {
 	e.io.kick = make(chan struct{}, 1)
-	e.io.stop = make(chan struct{})
 	e.background.Go(e.runIO)
 }
 
@@ -73,19 +72,19 @@ func (e *Engine) runIO() {
 	}
 }
 
-// communicates tells whether the program has used the engine since it was last
-// asked. It does not wait for the lock, which a large copy may hold for long: a
+// communicates tells whether the program has polled since it was last asked; what
+// it only posts waits for somebody else to poll. It does not wait for the lock, which a large copy may hold for long: a
 // waiter would be served next, and the program have to wait for its turn.
 func (e *Engine) communicates() bool {
 	if !e.mu.TryLock() {
 		return true
 	}
-	posted := e.posted
+	polled := e.polled
 	e.mu.Unlock()
-	if posted == e.io.posted {
+	if polled == e.io.polled {
 		return false
 	}
-	e.io.posted = posted
+	e.io.polled = polled
 	return true
 }
 
@@ -96,14 +95,14 @@ func (e *Engine) driveIO() {
 		switch {
 		case e.communicates() && e.parked.Load() == 0:
 			return
-		case e.Poll():
+		case e.pollForAll():
 			idle = 0
 		case idle < ioPolls:
 			idle++
 			pause.Spin(1)
 		default:
 			idle = 0
-			if !e.arm() {
+			if !e.arm(roleIO) {
 				continue
 			}
 			if e.role.Load() == roleIO && !e.stopped() {
@@ -117,6 +116,12 @@ func (e *Engine) driveIO() {
 			e.mu.Unlock()
 		}
 	}
+}
+
+func (e *Engine) pollForAll() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.poll() > 0
 }
 
 func (e *Engine) stopped() bool {
@@ -142,17 +147,20 @@ func (e *Engine) steal() bool {
 	return true
 }
 
-// Close stops the engine and closes its transports. Nothing may be in
-// progress any more.
+// Close stops the engine and closes its transports. What is still in progress, or
+// comes later, ends with ErrClosed. Closing again does nothing.
 func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.core.Shutdown(ErrClosed)
+	e.act()
+	e.mu.Unlock()
 	close(e.io.stop)
 	e.wake()
-	for _, start := range e.sleepers {
-		close(start)
-	}
-	for _, t := range e.transports {
-		t.Wake()
-	}
 	e.background.Wait()
 	if e.unwatch != nil {
 		e.unwatch()

@@ -90,6 +90,7 @@ type Engine struct {
 	outbox     []outbox // by peer: actions that the transport had no room for
 	blocked    []int32  // peers with a non-empty outbox
 	touched    []bool   // peers that a frame went to or came from
+	told       []bool   // peers that were told goodbye
 	pulled     []pullResult
 	policy     Policy
 
@@ -98,10 +99,12 @@ type Engine struct {
 	parked  atomic.Int32
 	parking []*Op  // operations whose goroutines are parked, guarded by mu
 	pool    []*Op  // for blocking calls, guarded by mu
-	posted  uint64 // operations so far, guarded by mu
+	polled  uint64 // polls by the program so far, guarded by mu
+	closed  bool   // the transports are not touched any more, guarded by mu
+	leaving bool   // this rank has said goodbye, guarded by mu
 
 	// The context whose end wakes the poller; the poller's.
-	watched context.Context
+	watched <-chan struct{} // its Done
 	unwatch func() bool
 
 	io         ioState
@@ -144,6 +147,7 @@ func New(cfg Config) *Engine {
 		seq:     make([]uint32, cfg.Size),
 		outbox:  make([]outbox, cfg.Size),
 		touched: make([]bool, cfg.Size),
+		told:    make([]bool, cfg.Size),
 		policy:  cfg.Policy,
 
 		transports: cfg.Transports,
@@ -157,6 +161,7 @@ func New(cfg Config) *Engine {
 			e.core.SetLimits(peer, eagerMax, cfg.PullMin)
 		}
 	}
+	e.io.stop = make(chan struct{})
 	e.startSleepers()
 	e.startIO()
 	return e
@@ -219,12 +224,16 @@ func (e *Engine) takeBack(peer int, op *proto.Op) bool {
 // Poll makes progress once and reports whether anything happened.
 func (e *Engine) Poll() bool {
 	e.mu.Lock()
+	e.polled++
 	n := e.poll()
 	e.mu.Unlock()
 	return n > 0
 }
 
 func (e *Engine) poll() int {
+	if e.closed {
+		return 0
+	}
 	n := 0
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
@@ -283,7 +292,7 @@ func (e *Engine) carryOut(a *proto.Action) {
 // with: taken, or its peer is gone.
 func (e *Engine) handOver(a *proto.Action) bool {
 	peer := int(a.Peer)
-	if e.core.Gone(peer) != nil {
+	if e.closed || e.core.Gone(peer) != nil {
 		e.refuse(a)
 		return true
 	}
@@ -401,6 +410,10 @@ var _ transport.Sink = sink{}
 
 func (s sink) Frame(peer int, h *wire.Header, payload []byte) {
 	s.touched[peer] = true
+	if s.leaving && !s.told[peer] {
+		s.told[peer] = true
+		s.core.Goodbye(peer)
+	}
 	if err := s.core.Frame(peer, h, payload); err != nil {
 		s.core.Lost(peer, err)
 	}
@@ -418,31 +431,40 @@ func (s sink) Landed(peer int, h *wire.Header) { s.core.Landed(peer, h) }
 func (s sink) Sent(peer int, token uint32)     { s.core.Sent(peer, token) }
 func (s sink) PeerDown(peer int, err error)    { s.core.PeerDown(peer, err) }
 
-// PeerLeft reports that a rank has left the job in good order. It counts only
-// if nothing has come from that rank: otherwise its Goodbye is on the way.
+// PeerLeft reports that a rank has left the job in good order without a Goodbye to
+// this rank, because it has never sent anything here.
 func (e *Engine) PeerLeft(peer int) {
 	e.mu.Lock()
-	if !e.touched[peer] {
-		e.core.PeerLeft(peer)
-		e.act()
-	}
+	e.core.PeerLeft(peer)
+	e.act()
 	e.mu.Unlock()
 	e.wake()
 }
 
-// Leave says goodbye to all ranks that this one has had to do with. It returns
-// how many operations are still in progress.
-func (e *Engine) Leave() (pending int) {
+// Leave says goodbye to all ranks that this one has had to do with, or to
+// everybody, and returns whom it did not tell. Whoever turns up later is told then.
+func (e *Engine) Leave(everybody bool) (untold []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for peer, touched := range e.touched {
-		if touched {
+	e.leaving = true
+	for peer, t := range e.route {
+		switch {
+		case t == nil:
+		case everybody || e.touched[peer]:
+			e.told[peer] = true
 			e.core.Goodbye(peer)
+		default:
+			untold = append(untold, peer)
 		}
 	}
-	pending = e.core.Pending()
 	e.act()
-	return pending
+	return untold
+}
+
+// Pending returns how many operations are in progress.
+func (e *Engine) Pending() (n int) {
+	e.Do(func(core *proto.Core) { n = core.Pending() })
+	return n
 }
 
 // Drain waits until the transports have taken everything.

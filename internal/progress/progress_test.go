@@ -272,18 +272,23 @@ func TestLeaveAndDrain(t *testing.T) {
 	for i := range n {
 		ranks[0].start(proto.Send, []byte(fmt.Sprint(i)), 1, i)
 	}
-	go func() {
+	var received sync.WaitGroup
+	defer received.Wait()
+	received.Go(func() {
 		for i := range n {
 			if err := ranks[1].recv(context.Background(), make([]byte, 8), 0, i); err != nil {
 				t.Error(err)
 			}
 		}
-	}()
+	})
 	if err := ranks[0].Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if pending := ranks[0].Leave(); pending != 0 {
+	if pending := ranks[0].Pending(); pending != 0 {
 		t.Errorf("%d operations are pending after all were taken", pending)
+	}
+	if untold := ranks[0].Leave(false); len(untold) != 0 {
+		t.Errorf("%v were not told goodbye", untold)
 	}
 	if err := ranks[1].recv(t.Context(), make([]byte, 8), 0, n); !errors.Is(err, proto.ErrPeerLeft) {
 		t.Errorf("receive from a rank that left: %v", err)

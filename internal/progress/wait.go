@@ -116,6 +116,7 @@ const burst = 8
 
 // pollBurst polls until something happens, n times at most, with mu held.
 func (e *Engine) pollBurst(op *Op, n int) (busy bool) {
+	e.polled++
 	for ; n > 0; n-- {
 		if e.poll() > 0 || op.Finished() {
 			return true
@@ -164,7 +165,7 @@ const maxSleep = 200 * time.Millisecond
 // sleep sleeps until a peer wakes this rank, ctx ends, or maxSleep has passed.
 func (e *Engine) sleep(ctx context.Context, op *Op) {
 	e.wakeAtEndOf(ctx)
-	if !e.arm() {
+	if !e.arm(roleUser) {
 		return
 	}
 	if !op.Finished() && ctx.Err() == nil {
@@ -180,20 +181,28 @@ func (e *Engine) sleep(ctx context.Context, op *Op) {
 // the same context as the one before, so what was set up for that stays; a
 // wake-up too many does no harm. Only the poller calls it.
 func (e *Engine) wakeAtEndOf(ctx context.Context) {
-	if ctx.Done() == nil || e.watched == ctx {
+	if ctx.Done() == nil || e.watched == ctx.Done() {
 		return
 	}
 	if e.unwatch != nil {
 		e.unwatch()
 	}
-	e.watched, e.unwatch = ctx, context.AfterFunc(ctx, e.wake)
+	e.watched, e.unwatch = ctx.Done(), context.AfterFunc(ctx, e.wake)
 }
 
-// arm prepares a sleep, unless there is something to do first.
-func (e *Engine) arm() bool {
+// arm prepares a sleep of the goroutine with the given role, unless there is
+// something to do first, or the role is another's by now.
+func (e *Engine) arm(role int32) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
 	e.asleep.Store(true)
+	if e.role.Load() != role {
+		e.asleep.Store(false)
+		return false
+	}
 	for i, t := range e.transports {
 		if !t.Arm() {
 			for _, armed := range e.transports[:i] {
@@ -209,6 +218,9 @@ func (e *Engine) arm() bool {
 // disarm takes arm back, with mu held.
 func (e *Engine) disarm() {
 	e.asleep.Store(false)
+	if e.closed {
+		return
+	}
 	for _, t := range e.transports {
 		t.Disarm()
 	}
@@ -231,7 +243,12 @@ func (e *Engine) startSleepers() {
 		start := make(chan struct{}, 1)
 		e.sleepers = append(e.sleepers, start)
 		e.background.Go(func() {
-			for range start {
+			for {
+				select {
+				case <-start:
+				case <-e.io.stop:
+					return
+				}
 				t.Wait(maxSleep)
 				e.transports[0].Wake()
 			}

@@ -127,6 +127,14 @@ func (c *Core) matchEarly(index int) {
 	}
 }
 
+// Receives returns how many receives and probes are posted on a communicator.
+func (c *Core) Receives(m *Comm) (n int) {
+	for _, x := range []*Context{m.P2P, m.Coll} {
+		n += x.queue.Receives() + len(x.probes)
+	}
+	return n
+}
+
 // Close closes a communicator. Unexpected messages are dropped. Nothing may be
 // posted on it; the number of operations that are is returned and then nothing
 // was closed.

@@ -136,6 +136,21 @@ func (c *Core) PeerLeft(peer int) {
 	c.gone(int32(peer), fmt.Errorf("rank %d: %w", peer, ErrPeerLeft))
 }
 
+// Shutdown ends everything that is in progress: this rank's part is over.
+func (c *Core) Shutdown(err error) {
+	for i := range c.comms {
+		if m := c.comms[i].comm; m != nil && m.revoked == nil {
+			c.revoke(m, err)
+		}
+	}
+	for peer := range c.peers {
+		c.peers[peer].gone = err
+	}
+	for _, op := range c.ops.live() {
+		c.finish(op, err)
+	}
+}
+
 // Goodbye tells a peer that no message will come from here any more.
 func (c *Core) Goodbye(peer int) {
 	if c.peers[peer].gone == nil {

@@ -24,8 +24,8 @@
 //
 // A sender may have Window bytes of messages at a peer that the peer has not
 // matched yet: an EAGER costs its payload and messageCost, an RTS costs
-// messageCost. The receiver gives credit back as messages match, in CREDIT
-// frames of at least half a window. Without credit for an EAGER a message goes
+// messageCost. The receiver gives credit back as messages match, in a CREDIT
+// frame when it owes as much as the sender may have left. Without credit for an EAGER a message goes
 // by RTS; without credit for that it waits at the sender, and later messages to
 // the same peer behind it. So the memory of unexpected messages is bounded by
 // Window for each peer, and a peer that exceeds it breaks the protocol.

@@ -434,8 +434,9 @@ func (c *Core) accept(op *Op, m *Message, sig *wire.Signature) {
 
 // Pulled reports the end of a Pull action.
 func (c *Core) Pulled(op *Op, err error) {
-	if err != nil {
-		c.finish(op, fmt.Errorf("reading the memory of rank %d: %w", op.world, err))
+	if err != nil { // it has offered memory that is not there: it is gone, or broken
+		c.Lost(int(op.world), err)
+		c.finish(op, c.peers[op.world].gone)
 	} else {
 		c.Stats.Pulled++
 		c.finish(op, op.Err)

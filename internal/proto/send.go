@@ -231,7 +231,7 @@ func (c *Core) giveBack(peer int32, cost int64) {
 		return
 	}
 	p.owed += cost
-	if p.owed >= c.window/2 && p.gone == nil {
+	if p.owed >= p.room && p.gone == nil {
 		h := c.control(peer, wire.Credit, wire.HasBytes)
 		h.Bytes = uint64(p.owed)
 		p.room += p.owed

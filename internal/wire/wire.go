@@ -16,7 +16,7 @@
 //	24  HasID:     id u32, reply u32
 //	    HasBytes:  bytes u64
 //	    HasRegion: kind u32, key u32, address u64
-//	    HasSig:    operation u8, zero u8, zero u16, root i32, type u32, sequence u32, count u64
+//	    HasSig:    operation u8, zero u8, variant u16, root i32, type u32, sequence u32, count u64
 //
 // Nothing a peer sends is trusted: Decode checks version, kind, the flags that
 // the kind needs, and every bound.
@@ -96,11 +96,12 @@ type Region struct {
 // Signature identifies one call of a collective operation, so that ranks which
 // disagree find out.
 type Signature struct {
-	Op    uint8 // which collective
-	Root  int32
-	Type  uint32
-	Seq   uint32 // number of the call on its communicator
-	Count uint64 // elements
+	Op      uint8  // which collective
+	Variant uint16 // hash of what else has to agree: the operator
+	Root    int32
+	Type    uint32
+	Seq     uint32 // number of the call on its communicator
+	Count   uint64 // elements
 }
 
 // Header is a decoded frame header.
@@ -192,7 +193,7 @@ func (h *Header) encodeExt(b []byte) int {
 		n += regionSize
 	}
 	if h.Flags&HasSig != 0 {
-		le.PutUint32(b[n:], uint32(h.Sig.Op))
+		le.PutUint32(b[n:], uint32(h.Sig.Op)|uint32(h.Sig.Variant)<<16)
 		le.PutUint32(b[n+4:], uint32(h.Sig.Root))
 		le.PutUint32(b[n+8:], h.Sig.Type)
 		le.PutUint32(b[n+12:], h.Sig.Seq)
@@ -261,10 +262,10 @@ func decodeExt(b []byte, h *Header, w uint32) (int, error) {
 	}
 	if h.Flags&HasSig != 0 {
 		op := le.Uint32(b[n:])
-		if op > 0xff {
+		if op&0xff00 != 0 {
 			return 0, fmt.Errorf("wire: %v frame with a bad signature %#x", h.Kind, op)
 		}
-		h.Sig = Signature{Op: uint8(op), Root: int32(le.Uint32(b[n+4:])), Type: le.Uint32(b[n+8:]),
+		h.Sig = Signature{Op: uint8(op), Variant: uint16(op >> 16), Root: int32(le.Uint32(b[n+4:])), Type: le.Uint32(b[n+8:]),
 			Seq: le.Uint32(b[n+12:]), Count: le.Uint64(b[n+16:])}
 		n += sigSize
 	}

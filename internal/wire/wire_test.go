@@ -35,7 +35,7 @@ func headers() *rapid.Generator[Header] {
 			h.Region = Region{Kind: rapid.Uint32().Draw(t, "rkind"), Key: rapid.Uint32().Draw(t, "key"), Addr: rapid.Uint64().Draw(t, "addr")}
 		}
 		if h.Flags&HasSig != 0 {
-			h.Sig = Signature{Op: rapid.Uint8().Draw(t, "op"), Root: rapid.Int32().Draw(t, "root"),
+			h.Sig = Signature{Op: rapid.Uint8().Draw(t, "op"), Variant: rapid.Uint16().Draw(t, "variant"), Root: rapid.Int32().Draw(t, "root"),
 				Type: rapid.Uint32().Draw(t, "stype"), Seq: rapid.Uint32().Draw(t, "sseq"), Count: rapid.Uint64().Draw(t, "count")}
 		}
 		return h

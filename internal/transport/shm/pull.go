@@ -196,6 +196,9 @@ func (t *Transport) awaitHelper(i int, done *atomic.Uint32, claimed uint32) (dea
 // help copies pieces of a pull that the rank at index p makes from here. It
 // returns how many, and whether more may be left.
 func (t *Transport) help(p int) (n int, more bool) {
+	if t.dead[p].Load() || t.downs[p] != nil {
+		return 0, false // its process id may be another's by now
+	}
 	mem, block := t.seg.mem, t.seg.block(p)
 	claim, done := at64(mem, block+offClaim), at32(mem, block+offDone)
 	for left := helpBurst; left > 0; {

@@ -121,5 +121,7 @@ func (s *segment) release() error {
 	if s.refs.Add(-1) > 0 || s.fd < 0 {
 		return nil
 	}
-	return errors.Join(unix.Munmap(s.mem), unix.Close(s.fd))
+	err := errors.Join(unix.Munmap(s.mem), unix.Close(s.fd))
+	s.fd = -1 // the number is somebody else's soon
+	return err
 }
