@@ -67,7 +67,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.strict, "strict", false, "fail when a target is missed")
 	f.StringVar(&only, "only", "", "measure tests whose name/transport/ranks/bytes matches this `regexp`")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each test (default 15; 3 with --quick)")
-	f.DurationVar(&o.block, "block", 0, "wanted length of one contestant's block (default 40ms; 10ms with --quick)")
+	f.DurationVar(&o.block, "block", 0, "wanted length of one contestant's block (default 100ms; 10ms with --quick)")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up on a contestant that does not answer for this long")
 	f.StringVar(&o.out, "out", "bench/out", "`directory` of the results")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for the order of turns (default: from the clock)")
@@ -92,7 +92,7 @@ func parse(args []string) (options, error) {
 		o.rounds = pick(o.quick, 3, 15)
 	}
 	if o.block == 0 {
-		o.block = pick(o.quick, 10*time.Millisecond, 40*time.Millisecond)
+		o.block = pick(o.quick, 10*time.Millisecond, 100*time.Millisecond)
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())

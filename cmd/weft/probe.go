@@ -26,13 +26,14 @@ func (i *info) probe() {
 // choices says what a job would get on this machine, and why.
 func (i *info) choices(shm, tcp topo.Answer) []string {
 	inside := "between ranks of this host: shm, as it works here"
-	if shm.State != topo.Present {
+	switch {
+	case shm.State == topo.Present:
+	case tcp.State == topo.Present:
 		inside = "between ranks of this host: tcp, as shm is " + shm.String()
+	default:
+		inside = "between ranks of this host: nothing, as shm is " + shm.String() + " and tcp " + tcp.String()
 	}
-	between := "to other hosts: tcp, as verbs is not built in"
-	if tcp.State != topo.Present {
-		between = "to other hosts: nothing, as tcp is " + tcp.String()
-	}
+	const between = "to other hosts: not in this release; verbs is not built in, and weftrun starts ranks on one host"
 	out := []string{inside, between}
 	if n := len(i.Cores.Value); n > 0 {
 		out = append(out, fmt.Sprintf("binding: up to %d ranks get a core each; more are not bound, and sleep early when they wait", n))

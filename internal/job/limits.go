@@ -48,7 +48,7 @@ func checkRoom(machine topo.Root, n int) error {
 	}
 	lower(limit{available / bytesPerRank, "the memory that is free, at 1 MiB or more for each rank,", "that"})
 	if int64(n) > least.ranks {
-		return failf(ExitUsage, "%d ranks are more than this host can run: %s allows %d; ask for fewer, use more hosts, or raise %s",
+		return failf(ExitUsage, "%d ranks are more than this host can run: %s allows %d; ask for fewer, or raise %s",
 			n, least.text, least.ranks, least.raise)
 	}
 	return nil
