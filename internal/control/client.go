@@ -349,6 +349,13 @@ func (c *Client) Close() error {
 	}
 	c.closed = true
 	c.changed.Broadcast()
+	if c.first == nil { // nobody waits any more: a Join or Leave in progress fails
+		if c.cards == nil {
+			close(c.settled)
+		}
+		c.first = &Event{Kind: LauncherLost, Rank: -1, Text: "this rank closed its line"}
+		close(c.failed)
+	}
 	c.mu.Unlock()
 	err := c.line.Close()
 	if c.env.Segment != nil {

@@ -212,7 +212,13 @@ func TestLeftIsToldAndNoFailure(t *testing.T) {
 	if d := cmp.Diff(Event{Kind: RankLeft, Rank: 1}, <-events); d != "" {
 		t.Error(d)
 	}
-	go l.Clients[1].Join(context.Background(), nil)
+	var other sync.WaitGroup
+	defer other.Wait()
+	other.Go(func() {
+		if _, err := l.Clients[1].Join(t.Context(), nil); err != nil {
+			t.Errorf("Join of the other rank: %v", err)
+		}
+	})
 	if _, err := l.Clients[0].Join(t.Context(), nil); err != nil {
 		t.Errorf("Join after a rank has left: %v", err)
 	}
@@ -429,4 +435,20 @@ func FuzzReceive(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestCloseEndsAJoin(t *testing.T) {
+	l := newLocal(t, 2)
+	done := make(chan error)
+	go func() {
+		_, err := l.Clients[0].Join(context.Background(), nil) // rank 1 never joins
+		done <- err
+	}()
+	l.Wait(0, Joined)
+	if err := l.Clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("a Join succeeded that nobody answered")
+	}
 }
