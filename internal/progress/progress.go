@@ -300,9 +300,14 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	a.Header.Seq = e.seq[peer]
 	e.touched[peer] = true
 	var err error
-	if a.Kind == proto.SendFrame {
+	switch a.Kind {
+	case proto.SendFrame:
 		err = t.Send(peer, &a.Header, a.Payload)
-	} else {
+	case proto.SendCTS:
+		if err = e.expose(t, a); err == nil {
+			err = t.Send(peer, &a.Header, nil)
+		}
+	default:
 		err = t.SendBulk(peer, &a.Header, a.Payload, a.Header.Reply)
 	}
 	switch err {
@@ -319,6 +324,20 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	e.core.Lost(peer, err)
 	e.refuse(a)
 	return true
+}
+
+// expose puts into a CTS where its sender may write, on a transport that lets it.
+func (e *Engine) expose(t transport.Transport, a *proto.Action) (err error) {
+	x, ok := t.(transport.Exposer)
+	if !ok || a.Header.Flags&wire.HasRegion != 0 { // done, and then there was no room for the frame
+		return nil
+	}
+	if a.Header.Region, err = x.Expose(int(a.Peer), a.Header.Reply, a.Payload); err != nil {
+		return err
+	}
+	a.Header.Flags |= wire.HasRegion
+	e.core.Exposed(a.Header.Reply)
+	return nil
 }
 
 // refuse ends the send of an action that no transport takes any more.

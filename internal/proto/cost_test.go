@@ -59,6 +59,9 @@ func (p *pair) carryOut(r int, peer *Core, a *Action) {
 		peer.Landed(r, &a.Header)
 		pulled = append(pulled, later{core: p.cores[r], peer: 1 - r, token: a.Header.Reply})
 	default:
+		if a.Kind == SendCTS {
+			a.Payload = nil
+		}
 		if err := peer.Frame(r, &a.Header, a.Payload); err != nil {
 			panic(err)
 		}

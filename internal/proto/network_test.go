@@ -16,7 +16,9 @@ type network struct {
 	links [][]link // from, to
 	log   func(rank int, format string, args ...any)
 	done  func(rank int, op *Op)
-	pulls []pull // that wait to be carried out
+	// writes says that the transport lets a sender write to its receiver's memory.
+	writes bool
+	pulls  []pull // that wait to be carried out
 }
 
 // link carries frames from one rank to another.
@@ -92,6 +94,14 @@ func (n *network) carryOut(rank int, a *Action) {
 			c.NotSent(int(a.Peer), a.Header.Reply)
 		}
 		return
+	}
+	if a.Kind == SendCTS {
+		a.Payload = nil
+		if n.writes {
+			a.Header.Flags |= wire.HasRegion
+			a.Header.Region = wire.Region{Key: a.Header.Reply}
+			c.Exposed(a.Header.Reply)
+		}
 	}
 	a.Header.Seq = l.seq
 	l.seq++
@@ -263,7 +273,7 @@ func describe(h *wire.Header, payload int) string {
 	return s
 }
 
-var stateNames = [...]string{"idle", "queued", "offered", "streaming", "posted", "awaiting", "landing", "pulling", "done"}
+var stateNames = [...]string{"idle", "queued", "offered", "streaming", "posted", "awaiting", "exposed", "landing", "pulling", "done"}
 
 // leftovers lists what a core still holds.
 func (c *Core) leftovers() (left []string) {

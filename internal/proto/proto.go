@@ -14,7 +14,7 @@
 //	                               Pull (it reads the sender's memory itself)
 //	     <------------------------ FIN
 //	or
-//	     <------------------------ CTS
+//	     <------------------------ CTS, with the region of the receive's buffer where the transport writes to memory
 //	DATA ------------------------> straight into the receive's buffer
 //
 // A synchronous send that fits goes eagerly too, and completes with the FIN
@@ -40,6 +40,7 @@
 //	streaming  DATA is with the transport                     the transport, until Sent
 //	posted     receive waits for a match; cancellable         the core
 //	awaiting   receive is matched, CTS is out                 the core
+//	exposed    the same, and the sender may write to it       the transport, until Landed
 //	landing    its DATA are arriving                          the transport, until Landed
 //	pulling    receive is matched, Pull is in progress        the transport, until Pulled
 //	done       listed in Done                                 the caller
@@ -117,6 +118,7 @@ const (
 	streaming
 	posted
 	awaiting
+	exposed
 	landing
 	pulling
 	done
@@ -178,6 +180,10 @@ const (
 	// SendData: give Header and Payload to the transport with the token
 	// Header.Reply, in the same order. Report Sent.
 	SendData
+	// SendCTS: give Header, without a payload, to the transport of Peer, in the same
+	// order. If the transport lets peers write to memory, put the region of Payload, where
+	// the data will go, into Header first, and report Exposed.
+	SendCTS
 	// Pull: have the transport read Region of Peer into Payload. Report Pulled.
 	Pull
 )

@@ -428,8 +428,17 @@ func (c *Core) accept(op *Op, m *Message, sig *wire.Signature) {
 	}
 	op.state = awaiting
 	c.ops.add(op)
-	h := c.control(m.peer, wire.CTS, wire.HasID|wire.HasBytes)
-	h.ID, h.Reply, h.Bytes = m.sid, op.id, uint64(op.want)
+	a := c.emit(SendCTS, m.peer)
+	a.Header = wire.Header{Kind: wire.CTS, Flags: wire.HasID | wire.HasBytes, ID: m.sid, Reply: op.id, Bytes: uint64(op.want)}
+	a.Payload = op.Buf[:op.want]
+}
+
+// Exposed reports that the transport of a SendCTS action with that Reply has made
+// the receive's buffer writable for the sender.
+func (c *Core) Exposed(id uint32) {
+	if op := c.ops.get(id); op != nil && op.state == awaiting {
+		op.state = exposed
+	}
 }
 
 // Pulled reports the end of a Pull action.
@@ -454,7 +463,7 @@ func (c *Core) Dest(from int, h *wire.Header, n int) ([]byte, error) {
 		return nil, err
 	}
 	op := c.ops.get(h.ID)
-	if h.Kind != wire.Data || op == nil || op.state != awaiting || op.world != peer || int64(n) != op.want {
+	if h.Kind != wire.Data || op == nil || op.state != awaiting && op.state != exposed || op.world != peer || int64(n) != op.want {
 		return nil, violation(peer, h, "no receive waits for it")
 	}
 	op.state = landing

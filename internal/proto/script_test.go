@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write the traces of the scripts in te
 // lines after each are what comes of it, which -rewrite writes anew. A line that
 // begins with # is a comment. What every core still holds is printed at the end, and before the next world.
 //
-//	ranks 2 window 1024 eager 256 pull 512 [apart]   the world, not opened if apart
+//	ranks 2 window 1024 eager 256 pull 512 [apart] [writes]   the world, not opened if apart; writes: to the receiver's memory
 //	open 0 c 1/3 0,2         rank 0 opens c: index 1, generation 3, world ranks 0 and 2
 //	close 0 c
 //	a send 0->1 [ssend] tag 5 bytes 100 [type 7] [comm c] [coll] [sig 1/2/3] [region]
@@ -208,11 +208,14 @@ func (s *script) run(w []string) {
 // start makes the world.
 func (s *script) start(w []string) {
 	var window, eager, pull = 1024, 256, 512
-	apart := false
+	apart, writes := false, false
 	for i := 1; i < len(w); i++ {
 		switch w[i] {
 		case "apart":
 			apart = true
+			continue
+		case "writes":
+			writes = true
 			continue
 		case "window":
 			window = s.num(w[i+1])
@@ -232,6 +235,7 @@ func (s *script) start(w []string) {
 	clear(s.comms)
 	ranks := s.num(w[0])
 	s.net = newNetwork(ranks, int64(window), eager, pull)
+	s.net.writes = writes
 	s.net.log = s.print
 	s.net.done = s.finished
 	var members []int32

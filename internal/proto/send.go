@@ -137,7 +137,8 @@ func (c *Core) clearToSend(peer int32, h *wire.Header) error {
 	}
 	op.state = streaming
 	a := c.emit(SendData, peer)
-	a.Header = wire.Header{Kind: wire.Data, Flags: wire.HasID | wire.HasBytes, ID: h.Reply, Reply: op.id, Bytes: h.Bytes}
+	a.Header = wire.Header{Kind: wire.Data, Flags: wire.HasID | wire.HasBytes | h.Flags&wire.HasRegion, ID: h.Reply, Reply: op.id,
+		Bytes: h.Bytes, Region: h.Region}
 	a.Payload = op.Buf[:h.Bytes]
 	return nil
 }

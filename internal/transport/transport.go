@@ -8,7 +8,7 @@
 //
 // # Who may call what
 //
-// Send, SendBulk, Describe, Pull, Poll, Arm and Disarm are called by one
+// Send, SendBulk, Describe, Expose, Pull, Poll, Arm and Disarm are called by one
 // goroutine at a time: the caller holds the engine's lock. Wait and Wake are
 // called by any goroutine, also at the same time as any other. Close is called
 // once, when nothing else is running but Wait, which then returns.
@@ -87,6 +87,20 @@ type Transport interface {
 	// Close gives every resource back. What peers have not read yet is lost:
 	// package progress says Goodbye and drains first.
 	Close() error
+}
+
+// An Exposer is a Transport whose SendBulk writes straight to the memory of its
+// receiver, without the receiver's help.
+type Exposer interface {
+	Transport
+
+	// Expose lets peer write the payload of one Data frame to buf: of the frame
+	// whose header has that ID. The peer's SendBulk finds the result in its
+	// header's Region. Dest is asked for that frame as for any other, when it has
+	// arrived, and answers with buf or nil. The transport owns buf until it reports
+	// Landed, or PeerDown. ErrAgain: there is no room now, nothing was taken; any other
+	// error is final for this peer.
+	Expose(peer int, id uint32, buf []byte) (wire.Region, error)
 }
 
 // Sink receives what Poll finds. Headers and payloads are valid until the
