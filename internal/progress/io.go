@@ -157,6 +157,8 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	e.core.Shutdown(ErrClosed)
+	e.endRemote(-1, ErrClosed)
+	e.retryRemote()
 	e.act()
 	e.mu.Unlock()
 	close(e.io.stop)

@@ -102,6 +102,7 @@ type Engine struct {
 	polled  uint64 // polls by the program so far, guarded by mu
 	closed  bool   // the transports are not touched any more, guarded by mu
 	leaving bool   // this rank has said goodbye, guarded by mu
+	remote  remotes
 
 	// The context whose end wakes the poller; the poller's.
 	watched <-chan struct{} // its Done
@@ -122,6 +123,7 @@ type pullResult struct {
 // Op is an operation that somebody can wait for.
 type Op struct {
 	proto.Op
+	Old      uint64 // of an atomic on a window: what was there
 	finished atomic.Bool
 	notify   chan struct{} // capacity 1; made by the first goroutine that parks
 	parked   int           // goroutines that wait for notify
@@ -135,7 +137,7 @@ func (o *Op) Finished() bool { return o.finished.Load() }
 func (o *Op) Recycle() {
 	o.Op.Reset()
 	o.finished.Store(false)
-	o.closed = nil
+	o.closed, o.Old = nil, 0
 }
 
 // New returns an engine and starts its I/O goroutine. The engine owns the
@@ -243,6 +245,10 @@ func (e *Engine) poll() int {
 	}
 	if len(e.blocked) > 0 {
 		n += e.flush()
+		e.act()
+	}
+	if len(e.remote.waiting) > 0 {
+		n += e.retryRemote()
 		e.act()
 	}
 	return n
@@ -425,7 +431,7 @@ func (e *Engine) PeerLost(peer int, err error) {
 // mu held.
 type sink struct{ *Engine }
 
-var _ transport.Sink = sink{}
+var _ transport.RemoteSink = sink{}
 
 func (s sink) Frame(peer int, h *wire.Header, payload []byte) {
 	s.touched[peer] = true
@@ -448,7 +454,11 @@ func (s sink) Dest(peer int, h *wire.Header, n int) []byte {
 
 func (s sink) Landed(peer int, h *wire.Header) { s.core.Landed(peer, h) }
 func (s sink) Sent(peer int, token uint32)     { s.core.Sent(peer, token) }
-func (s sink) PeerDown(peer int, err error)    { s.core.PeerDown(peer, err) }
+
+func (s sink) PeerDown(peer int, err error) {
+	s.core.PeerDown(peer, err)
+	s.endRemote(peer, s.core.Gone(peer))
+}
 
 // PeerLeft reports that a rank has left the job in good order without a Goodbye to
 // this rank, because it has never sent anything here.
@@ -482,7 +492,7 @@ func (e *Engine) Leave(everybody bool) (untold []int) {
 
 // Pending returns how many operations are in progress.
 func (e *Engine) Pending() (n int) {
-	e.Do(func(core *proto.Core) { n = core.Pending() })
+	e.Do(func(core *proto.Core) { n = core.Pending() + e.remote.inProgress() })
 	return n
 }
 
@@ -491,7 +501,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 	for {
 		e.mu.Lock()
 		e.poll()
-		left := len(e.blocked)
+		left := len(e.blocked) + len(e.remote.waiting)
 		e.mu.Unlock()
 		if left == 0 {
 			return nil
