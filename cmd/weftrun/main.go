@@ -35,7 +35,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case o.version:
 		return show(stdout, stderr, "weftrun "+version()+"\n")
 	}
-	if o.spec.Transport != "tcp" {
+	if t := o.spec.Transport; t != "tcp" && t != "verbs" {
 		o.spec.Segment = shm.Create
 	}
 	plan, err := job.NewPlan(&o.spec)

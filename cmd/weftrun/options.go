@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-hpc/weft/internal/job"
+	"github.com/weft-hpc/weft/rdma"
 )
 
 // options is what a command line says.
@@ -33,7 +34,7 @@ const (
 	defaultTransport = "auto"
 )
 
-var transports = []string{"auto", "shm", "tcp"}
+var transports = []string{"auto", "shm", "tcp", "verbs"}
 
 var table = []option{
 	{[]string{"n", "np"}, "N", true, "start N ranks of the program that follows", func(o *options, p *job.Program, v string) error {
@@ -82,6 +83,15 @@ var table = []option{
 			return fmt.Errorf("the interface has no name")
 		}
 		o.spec.Interface = v
+		return nil
+	}},
+	{[]string{"device"}, "DEV[:PORT]", false, "RDMA device for verbs, such as mlx5_0:1; several, with commas, share large messages (the nearest and fastest)", func(o *options, _ *job.Program, v string) error {
+		for spec := range strings.SplitSeq(v, ",") {
+			if _, _, err := rdma.ParseSpec(spec); err != nil {
+				return err
+			}
+		}
+		o.spec.Device = v
 		return nil
 	}},
 	{[]string{"arena"}, "SIZE", false, "shared memory for each rank, such as 512M or 4G; it is taken as it is used (half of the host's memory, divided by its ranks)", func(o *options, _ *job.Program, v string) (err error) {

@@ -51,6 +51,8 @@ func (o *options) check() error {
 		return errors.New("--tag-output and --output exclude each other: the files' names tell the ranks already")
 	case o.spec.Arena > 0 && o.spec.Transport == "tcp":
 		return errors.New("--arena and --transport tcp exclude each other: the arena is shared memory")
+	case o.spec.Device != "" && (o.spec.Transport == "tcp" || o.spec.Transport == "shm"):
+		return fmt.Errorf("--device and --transport %s exclude each other: the device is for verbs", o.spec.Transport)
 	}
 	return nil
 }

@@ -20,8 +20,10 @@ type Env struct {
 	LocalRanks     []int    // world ranks on this host, by local rank
 	Job            string   // names the job, unique on its hosts
 	Host           string   // this host, as the launcher calls it
-	Transport      string   // what was asked for: auto, shm, tcp, ...
+	Transport      string   // what was asked for: auto, shm, tcp, verbs
 	Interface      string   // network interface or CIDR to use, "" for no wish
+	Device         string   // RDMA device, as --device takes it; "" for no wish
+	Arena          int64    // bytes of registered memory for each rank, where there is no segment to take them from
 	Oversubscribed bool     // this host has more ranks than processors for them
 	Segment        *os.File // shared memory of this host's ranks; nil when there is none
 }
@@ -146,7 +148,7 @@ func (c *Client) greet() error {
 		return fmt.Errorf("control: weftrun calls this rank %d of %d, local rank %d of %v", f.Rank, p.Size, p.LocalRank, local)
 	}
 	c.env = Env{Rank: f.Rank, Size: p.Size, LocalRank: p.LocalRank, LocalRanks: local, Job: p.Job, Host: p.Host,
-		Transport: p.Transport, Interface: p.Interface, Oversubscribed: p.Oversubscribed, Segment: c.env.Segment}
+		Transport: p.Transport, Interface: p.Interface, Device: p.Device, Arena: p.Arena, Oversubscribed: p.Oversubscribed, Segment: c.env.Segment}
 	c.secret = f.Secret
 	if err := c.line.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("control: %w", err)

@@ -133,6 +133,8 @@ type place struct {
 	Transport      string   `cbor:"6,keyasint"`
 	Interface      string   `cbor:"7,keyasint,omitempty"`
 	Oversubscribed bool     `cbor:"8,keyasint,omitempty"`
+	Device         string   `cbor:"9,keyasint,omitempty"`
+	Arena          int64    `cbor:"10,keyasint,omitempty"`
 }
 
 // decoding bounds what a frame can make this end allocate; the frame's own

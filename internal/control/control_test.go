@@ -373,7 +373,7 @@ func TestFromEnv(t *testing.T) {
 		t.Errorf("FromEnv closed a stranger's descriptor: %v", err)
 	}
 
-	hub := NewHub(Job{Name: "j", Size: 5, Host: "h", LocalRanks: []int{1, 2, 4}, Transport: "tcp", Interface: "eth0",
+	hub := NewHub(Job{Name: "j", Size: 5, Host: "h", LocalRanks: []int{1, 2, 4}, Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40,
 		Oversubscribed: true, Secret: make([]byte, SecretSize)}, func(Report) {})
 	defer hub.Close()
 	theirs, err := hub.Open(4)
@@ -391,7 +391,7 @@ func TestFromEnv(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	want := Env{Rank: 4, Size: 5, LocalRank: 2, LocalRanks: []int{1, 2, 4}, Job: "j", Host: "h", Transport: "tcp", Interface: "eth0", Oversubscribed: true}
+	want := Env{Rank: 4, Size: 5, LocalRank: 2, LocalRanks: []int{1, 2, 4}, Job: "j", Host: "h", Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40, Oversubscribed: true}
 	if d := cmp.Diff(want, c.Env()); d != "" {
 		t.Error(d)
 	}

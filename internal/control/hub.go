@@ -48,6 +48,8 @@ type Job struct {
 	LocalRanks     []int // world ranks on this host, ascending
 	Transport      string
 	Interface      string
+	Device         string
+	Arena          int64
 	Oversubscribed bool
 	Secret         []byte
 }
@@ -96,7 +98,7 @@ func (h *Hub) Open(rank int) (*os.File, error) {
 	j := &h.job
 	err = send(ours, &frame{Kind: welcome, Version: Version, Rank: rank, Secret: j.Secret, Place: &place{
 		Size: j.Size, LocalRank: index, Local: h.local, Job: j.Name, Host: j.Host, Transport: j.Transport,
-		Interface: j.Interface, Oversubscribed: j.Oversubscribed}})
+		Interface: j.Interface, Device: j.Device, Arena: j.Arena, Oversubscribed: j.Oversubscribed}})
 	if err != nil {
 		return nil, errors.Join(err, ours.Close(), theirs.Close())
 	}

@@ -49,7 +49,7 @@ func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
 		all[i] = i
 	}
 	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: n, Host: plan.Host, LocalRanks: all,
-		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Oversubscribed: plan.Oversubscribed,
+		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Device: plan.Spec.Device, Arena: plan.Arena, Oversubscribed: plan.Oversubscribed,
 		Secret: control.NewSecret()},
 		func(r control.Report) { notes.put(note{report: &r}) })
 	if plan.Spec.Segment != nil {

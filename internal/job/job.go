@@ -75,8 +75,9 @@ const (
 type Spec struct {
 	Programs  []Program
 	Bind      Bind
-	Transport string // auto, shm, tcp
+	Transport string // auto, shm, tcp, verbs
 	Interface string
+	Device    string        // of RDMA: name[:port], several with commas
 	Arena     int64         // bytes of shared memory for each rank; 0: half of the host's memory, divided by its ranks
 	Tag       bool          // put [rank] before every line
 	OneHost   bool          // run on this host though the batch job has others

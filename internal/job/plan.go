@@ -83,9 +83,9 @@ func NewPlan(spec *Spec) (*Plan, error) {
 	return p, p.bind(topo.System)
 }
 
-// arena returns the bytes of shared memory for each rank.
+// arena returns the bytes of shared or registered memory for each rank.
 func arena(machine topo.Root, spec *Spec, n int) (int64, error) {
-	if spec.Segment == nil || spec.Arena > 0 {
+	if spec.Transport == "tcp" || spec.Arena > 0 {
 		return spec.Arena, nil
 	}
 	total, _, err := machine.Memory()
@@ -153,6 +153,9 @@ func (p *Plan) Print(w io.Writer) error {
 	}
 	if p.Spec.Interface != "" {
 		fmt.Fprintf(&b, "interface  %s\n", p.Spec.Interface)
+	}
+	if p.Spec.Device != "" {
+		fmt.Fprintf(&b, "device     %s\n", p.Spec.Device)
 	}
 	for i, r := range p.Ranks {
 		cpus := "any processor"

@@ -48,7 +48,7 @@ internal/control/controltest: internal/control
 
 # The user's API puts the layers together. It never imports the schedulers that
 # are built on it.
-.: internal/... collective
+.: internal/... collective rdma cgo/ibverbs
 
 # Built on the API.
 wefttest: . internal/...
@@ -58,7 +58,7 @@ scheduler/farm: . scheduler internal/job internal/control
 examples/...: . array scheduler scheduler/farm wefttest
 
 # Programs and measurements may use everything. Nothing may use them.
-cmd/...: . internal/... collective
+cmd/...: . internal/... collective rdma cgo/ibverbs
 bench/...: . internal/... collective cmd/... bench/...
 `
 
