@@ -9,7 +9,7 @@ N    ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race nocgo lint compare fuzz cover setup clean
+.PHONY: help build demo test race nocgo lint compare softroce fuzz cover setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ compare: setup ## measure against Open MPI and MPICH; ARGS=--quick for a short r
 
 fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
 	ci/fuzz.sh $(or $(FUZZTIME),10s)
+
+softroce: ## run CMD='...' where there is an RDMA device: in a VM with soft-RoCE, if need be
+	@ci/softroce/run.sh $(ARGS) '$(subst ','\'',$(value CMD))'
 
 cover: setup ## run all tests and write out/cover.html
 	@mkdir -p out

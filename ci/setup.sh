@@ -9,10 +9,13 @@
 #   cc       a C compiler and the C library's headers (race detector, cgo/)
 #   tools    the developer tools of ci/tools/go.mod
 #   compare  Open MPI and MPICH, to measure against
+#   verbs    the headers of libibverbs (cgo/ibverbs), its drivers and tools
+#   softroce QEMU and what else ci/softroce needs for a VM with an RDMA device
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly need_minor=26 # keep in step with go.mod
+readonly groups='go cc tools compare verbs softroce'
 
 die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*"; }
@@ -43,7 +46,7 @@ install_packages() {
 	local log
 	log=$(mktemp)
 	if ! { "${sudo[@]}" apt-get update &&
-		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; } \
+		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}"; } \
 		>"$log" 2>&1 </dev/null; then
 		tail -n 20 "$log" >&2
 		die "apt-get could not install: $list (whole log: $log)"
@@ -75,7 +78,7 @@ modules() {
 	)
 }
 
-(( $# )) || die "usage: ci/setup.sh GROUP...  (groups: go cc tools compare)"
+(( $# )) || die "usage: ci/setup.sh GROUP...  (groups: $groups)"
 for group in "$@"; do
 	case $group in
 	go) check_go; modules . "Go modules" ./... ;;
@@ -89,7 +92,26 @@ for group in "$@"; do
 		need mpirun.mpich mpich
 		need mpicc.mpich libmpich-dev
 		;;
-	*) die "unknown group: $group (groups: go cc tools compare)" ;;
+	verbs)
+		need gcc gcc
+		need /usr/include/stdio.h libc6-dev
+		need /usr/include/infiniband/verbs.h libibverbs-dev
+		need /etc/libibverbs.d ibverbs-providers
+		need ibv_devinfo ibverbs-utils
+		need rdma iproute2
+		;;
+	softroce)
+		need qemu-system-x86_64 qemu-system-x86
+		need busybox busybox-static
+		need /sbin/modprobe kmod
+		need cpio cpio
+		need rdma iproute2
+		need /etc/libibverbs.d ibverbs-providers
+		need ibv_devinfo ibverbs-utils
+		need ib_send_lat perftest
+		need rping rdmacm-utils
+		;;
+	*) die "unknown group: $group (groups: $groups)" ;;
 	esac
 done
 install_packages
