@@ -105,6 +105,7 @@ for group in "$@"; do
 		need busybox busybox-static
 		need /sbin/modprobe kmod
 		need cpio cpio
+		need xz xz-utils
 		need rdma iproute2
 		need /etc/libibverbs.d ibverbs-providers
 		need ibv_devinfo ibverbs-utils
