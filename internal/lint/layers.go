@@ -22,7 +22,7 @@ const module = "github.com/weft-hpc/weft"
 const layers = `
 # Leaves know nothing of the others.
 internal/wire internal/arena internal/pause internal/kernel: -
-internal/control internal/topo: -
+internal/control internal/topo internal/batch internal/plane: -
 internal/lint: -
 collective rdma: -
 
@@ -39,7 +39,7 @@ internal/transport/*: internal/transport internal/wire internal/arena internal/p
 internal/progress: internal/proto internal/match internal/wire internal/transport internal/pause
 
 # The launcher starts ranks and holds the other end of their lines.
-internal/job: internal/control internal/topo
+internal/job: internal/control internal/topo internal/batch internal/plane
 
 # Suites come with what they test.
 collective/collectivetest: collective
