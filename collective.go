@@ -167,9 +167,10 @@ const (
 	opScatter
 	opAllgather
 	opClose
+	opFence
 )
 
-var opNames = [...]string{"?", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Close"}
+var opNames = [...]string{"?", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Scatter", "Allgather", "Close", "Fence"}
 
 // member is one rank's collective.Peer. A communicator has one, for one
 // collective at a time.
@@ -181,6 +182,8 @@ type member struct {
 	seq     uint32
 	sig     wire.Signature
 	scratch [4][]byte
+	ops     []*progress.Op // for posted messages
+	posted  int            // of ops, those in use
 }
 
 var _ collective.Peer = (*member)(nil)
@@ -306,6 +309,41 @@ func (m *member) Sendrecv(send []byte, dst int, recv []byte, src int) error {
 		return s.Err
 	}
 	return received(recv, r)
+}
+
+// PostSend implements collective.Peer.
+func (m *member) PostSend(buf []byte, dst int) { m.post(m.call(proto.Send, buf, dst)) }
+
+// PostRecv implements collective.Peer.
+func (m *member) PostRecv(buf []byte, src int) { m.post(m.call(proto.Recv, buf, src)) }
+
+func (m *member) post(call progress.Call) {
+	if m.posted == len(m.ops) {
+		m.ops = append(m.ops, new(progress.Op))
+	}
+	op := m.ops[m.posted]
+	m.posted++
+	m.c.w.engine.Start(op, &call)
+}
+
+// Finish implements collective.Peer.
+func (m *member) Finish() (err error) {
+	for _, op := range m.ops[:m.posted] {
+		if err != nil {
+			m.c.w.engine.Cancel(op)
+		}
+		m.c.w.engine.Wait(m.ctx, op)
+		r := progress.Result{Status: op.Status, Err: op.Err}
+		if op.Kind == proto.Recv {
+			r.Err = received(op.Buf, r)
+		}
+		op.Recycle()
+		if err == nil {
+			err = r.Err
+		}
+	}
+	m.posted = 0
+	return err
 }
 
 // received checks that a message filled its buffer. Signatures are equal, so a

@@ -8,84 +8,137 @@ import (
 // Kind names a collective operation.
 type Kind uint8
 
-// The operations, in the order of MPI 4.1 chapter 6.
+// The operations, in the order of MPI 4.1 chapter 6, and the exchange between
+// the neighbours of a topology (chapter 8).
 const (
 	KindBarrier Kind = iota + 1
 	KindBcast
 	KindGather
+	KindGatherv
 	KindScatter
+	KindScatterv
 	KindAllgather
+	KindAllgatherv
+	KindAlltoall
+	KindAlltoallv
 	KindReduce
 	KindAllreduce
+	KindReduceScatterBlock
+	KindReduceScatter
+	KindScan
+	KindExscan
+	KindNeighbor
 )
 
-// Kinds returns every operation of the package.
+var kindNames = [...]string{
+	KindBarrier: "barrier", KindBcast: "bcast", KindGather: "gather", KindGatherv: "gatherv", KindScatter: "scatter",
+	KindScatterv: "scatterv", KindAllgather: "allgather", KindAllgatherv: "allgatherv", KindAlltoall: "alltoall",
+	KindAlltoallv: "alltoallv", KindReduce: "reduce", KindAllreduce: "allreduce", KindReduceScatterBlock: "reduce-scatter-block",
+	KindReduceScatter: "reduce-scatter", KindScan: "scan", KindExscan: "exscan", KindNeighbor: "neighbor",
+}
+
+// Kinds returns every operation that all ranks of a group take part in alike:
+// all but KindNeighbor, whose cost depends on the graph.
 func Kinds() []Kind {
-	return []Kind{KindBarrier, KindBcast, KindGather, KindScatter, KindAllgather, KindReduce, KindAllreduce}
+	var all []Kind
+	for k := KindBarrier; k < KindNeighbor; k++ {
+		all = append(all, k)
+	}
+	return all
 }
 
 func (k Kind) String() string {
-	switch k {
-	case KindBarrier:
-		return "barrier"
-	case KindBcast:
-		return "bcast"
-	case KindGather:
-		return "gather"
-	case KindScatter:
-		return "scatter"
-	case KindAllgather:
-		return "allgather"
-	case KindReduce:
-		return "reduce"
-	case KindAllreduce:
-		return "allreduce"
+	if k >= KindBarrier && int(k) < len(kindNames) {
+		return kindNames[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Rooted operations have a root rank.
 func (k Kind) Rooted() bool {
-	return k == KindBcast || k == KindGather || k == KindScatter || k == KindReduce
+	switch k {
+	case KindBcast, KindGather, KindGatherv, KindScatter, KindScatterv, KindReduce:
+		return true
+	}
+	return false
 }
 
 // Reduces says whether the operation takes an Op.
-func (k Kind) Reduces() bool { return k == KindReduce || k == KindAllreduce }
+func (k Kind) Reduces() bool { return k >= KindReduce && k <= KindExscan }
+
+// Blocks says where the blocks of the ranks lie in a buffer: block i has
+// Counts[i] units and starts at unit Displs[i]. Both have an element for each
+// rank. Blocks may be empty, and have gaps between them.
+type Blocks struct {
+	Counts, Displs []int
+	Unit           int // bytes
+}
+
+// Part is a message of one rank to or from a neighbour, which may be the rank
+// itself.
+type Part struct {
+	Peer int
+	Buf  []byte
+}
 
 // Args are the arguments of one call on one rank. What an operation does not
-// use is left zero; b is the block of one rank.
+// use is left zero; b is the block of one rank, or b_i where they differ.
 //
-//	             Send                Recv                    Op  Root
-//	barrier      -                   -                       -   -
-//	bcast        -                   the buffer, every rank  -   yes
-//	gather       b                   P*b at the root         -   yes
-//	scatter      P*b at the root     b                       -   yes
-//	allgather    b                   P*b                     -   -
-//	reduce       S                   S at the root           yes yes
-//	allreduce    S                   S                       yes -
+//	                      Send                  Recv                    Op  Root  Blocks
+//	barrier               -                     -                       -   -
+//	bcast                 -                     the buffer, every rank  -   yes
+//	gather                b                     P*b at the root         -   yes
+//	gatherv               b_i                   all b_i at the root     -   yes   of Recv, at the root
+//	scatter               P*b at the root       b                       -   yes
+//	scatterv              all b_i at the root   b_i                     -   yes   of Send, at the root
+//	allgather             b                     P*b                     -   -
+//	allgatherv            b_i                   all b_i                 -   -     of Recv
+//	alltoall              P*b                   P*b                     -   -
+//	alltoallv             all b_ij              all b_ji                -   -     of Send and of Recv
+//	reduce                S                     S at the root           yes yes
+//	allreduce             S                     S                       yes -
+//	reduce-scatter-block  P*b                   b                       yes -
+//	reduce-scatter        all b_i               b_i                     yes -     of Send, without gaps
+//	scan                  S                     S                       yes -
+//	exscan                S                     S                       yes -
+//	neighbor              -                     -                       -   -     Sends and Recvs
 //
 // Send and Recv may be the same slice, or Send may be the rank's own block of
 // Recv (gather at the root, allgather), or Recv the rank's own block of Send
-// (scatter at the root): the operation is then in place. Any other overlap
+// (scatter at the root) or the first bytes of Send (both forms of
+// reduce-scatter): the operation is then in place. alltoallv is so only if every
+// block of Send lies where that of Recv does. Any other overlap
 // gives wrong results and is for the caller to refuse. Send is never written
 // unless the call is in place.
 type Args struct {
-	Send, Recv []byte
-	Op         Op
-	Root       int
+	Send, Recv             []byte
+	SendBlocks, RecvBlocks *Blocks
+	Op                     Op
+	Root                   int
+	Sends, Recvs           []Part
 }
 
-// Shape is what all ranks know about a call before it starts, and all that an
-// algorithm's choice and its cost depend on.
+// Shape is what an algorithm's cost depends on. Ranks, Root, Bytes, Elem and
+// Counts are known to all ranks before the call starts, and the choice between
+// algorithms depends on them alone; where all ranks do not know Bytes, it is
+// no part of the choice.
 type Shape struct {
 	Ranks int
 	Root  int
 	// Bytes is the length of the whole vector, the S of the formulas: the
 	// buffer of bcast and of the reductions, all P blocks together of gather,
-	// scatter and allgather.
+	// scatter and allgather, and the P blocks that one rank sends in alltoall.
+	// gatherv, scatterv: all blocks together, which only the root knows.
+	// alltoallv: all blocks of all ranks, which nobody knows.
 	Bytes int
 	// Elem is the width of an element of a reduction, 0 for other operations.
 	Elem int
+	// Counts are the bytes of the ranks' blocks for allgatherv and
+	// reduce-scatter.
+	Counts []int
+	// Own are the bytes of the blocks that stay with their rank: the root's
+	// for gatherv and scatterv, all ranks' together for alltoallv.
+	Own int
 }
 
 // Cost is what a call sends. The conformance suite counts it.
@@ -113,7 +166,8 @@ type Algorithm struct {
 	NeedsCommutative bool
 	// NeedsPowerOfTwo algorithms run on 1, 2, 4, 8 ... ranks only.
 	NeedsPowerOfTwo bool
-	// Cost is exact for every shape that the algorithm suits.
+	// Cost is exact for every shape that the algorithm suits. KindNeighbor has
+	// none.
 	Cost func(s Shape) Cost
 
 	run func(p Peer, a Args) error
@@ -121,13 +175,23 @@ type Algorithm struct {
 
 // registry holds every algorithm. The first of a kind suits every call.
 var registry = [...][]*Algorithm{
-	KindBarrier:   {&barrierDissemination, &barrierCentral},
-	KindBcast:     {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling},
-	KindGather:    {&gatherBinomial},
-	KindScatter:   {&scatterBinomial},
-	KindAllgather: {&allgatherBruck, &allgatherDoubling, &allgatherRing},
-	KindReduce:    {&reduceBinomial, &reduceHalving},
-	KindAllreduce: {&allreduceDoubling, &allreduceHalving, &allreduceRing},
+	KindBarrier:            {&barrierDissemination, &barrierCentral},
+	KindBcast:              {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling, &bcastChain, &bcastTree},
+	KindGather:             {&gatherBinomial, &gatherLinear},
+	KindGatherv:            {&gathervLinear},
+	KindScatter:            {&scatterBinomial, &scatterLinear},
+	KindScatterv:           {&scattervLinear},
+	KindAllgather:          {&allgatherBruck, &allgatherDoubling, &allgatherRing},
+	KindAllgatherv:         {&allgathervBruck, &allgathervRing},
+	KindAlltoall:           {&alltoallPosted, &alltoallBruck, &alltoallPairwise},
+	KindAlltoallv:          {&alltoallvPosted, &alltoallvPairwise},
+	KindReduce:             {&reduceBinomial, &reduceHalving, &reduceChain},
+	KindAllreduce:          {&allreduceDoubling, &allreduceHalving, &allreduceRing},
+	KindReduceScatterBlock: {&reduceScatterBlockHalving, &reduceScatterBlockPairwise, &reduceScatterBlockRing},
+	KindReduceScatter:      {&reduceScatterHalving, &reduceScatterPairwise, &reduceScatterRing},
+	KindScan:               {&scanDoubling, &scanChain},
+	KindExscan:             {&exscanDoubling, &exscanChain},
+	KindNeighbor:           {&neighborPosted},
 }
 
 // Algorithms returns the names of the algorithms of an operation.
@@ -177,53 +241,4 @@ func (alg *Algorithm) Run(p Peer, a Args) error {
 			ErrUnsuited, alg.Kind, alg.Name, p.Size(), a.Op.Commutative, Algorithms(alg.Kind))
 	}
 	return alg.run(p, a)
-}
-
-// check refuses arguments that do not fit together. They are the fault of the
-// caller on this rank; disagreement between ranks is for the Peer to find.
-func check(k Kind, p Peer, a *Args) error {
-	rank, size := p.Rank(), p.Size()
-	if k.Rooted() && (a.Root < 0 || a.Root >= size) {
-		return fmt.Errorf("collective: %v on rank %d: root %d is not one of the %d ranks", k, rank, a.Root, size)
-	}
-	send, recv := len(a.Send), len(a.Recv)
-	switch k {
-	case KindGather:
-		if rank == a.Root && recv != size*send {
-			return fmt.Errorf("collective: gather at root %d: recv has %d bytes, %d ranks send %d each", rank, recv, size, send)
-		}
-	case KindScatter:
-		if rank == a.Root && send != size*recv {
-			return fmt.Errorf("collective: scatter at root %d: send has %d bytes, %d ranks receive %d each", rank, send, size, recv)
-		}
-	case KindAllgather:
-		if recv != size*send {
-			return fmt.Errorf("collective: allgather on rank %d: recv has %d bytes, %d ranks send %d each", rank, recv, size, send)
-		}
-	case KindReduce, KindAllreduce:
-		if (k == KindAllreduce || rank == a.Root) && send != recv {
-			return fmt.Errorf("collective: %v on rank %d: send has %d bytes, recv %d", k, rank, send, recv)
-		}
-		if a.Op.Size <= 0 || send%a.Op.Size != 0 || a.Op.Left == nil || a.Op.Right == nil {
-			return fmt.Errorf("collective: %v on rank %d: %d bytes are not elements of an operator of size %d with Left and Right",
-				k, rank, send, a.Op.Size)
-		}
-	}
-	return nil
-}
-
-// ShapeOf returns the shape of a call.
-func ShapeOf(k Kind, ranks int, a Args) Shape {
-	s := Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size}
-	switch k {
-	case KindBcast:
-		s.Bytes = len(a.Recv)
-	case KindGather, KindAllgather:
-		s.Bytes = ranks * len(a.Send)
-	case KindScatter:
-		s.Bytes = ranks * len(a.Recv)
-	case KindReduce, KindAllreduce:
-		s.Bytes = len(a.Send)
-	}
-	return s
 }

@@ -9,12 +9,10 @@ package collective
 // Thakur et al. 2005, section 4.1; MPI 4.1, 6.7.
 var allgatherRing = Algorithm{
 	Kind: KindAllgather, Name: "ring",
-	Cost: func(s Shape) Cost {
-		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks * (s.Ranks - 1), Bytes: (s.Ranks - 1) * s.Bytes}
-	},
+	Cost: allgatherRingCost,
 	run: func(p Peer, a Args) error {
 		b := len(a.Send)
-		move(a.Recv[p.Rank()*b:][:b], a.Send)
+		move(p, a.Recv[p.Rank()*b:][:b], a.Send)
 		return ring(p, split{len(a.Recv), max(b, 1), p.Size()}, a.Recv)
 	},
 }
@@ -33,4 +31,8 @@ func ring(p Peer, s split, vector []byte) error {
 		}
 	}
 	return nil
+}
+
+func allgatherRingCost(s Shape) Cost {
+	return Cost{Steps: s.Ranks - 1, Messages: s.Ranks * (s.Ranks - 1), Bytes: (s.Ranks - 1) * s.Bytes}
 }

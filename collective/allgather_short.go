@@ -18,7 +18,7 @@ var allgatherBruck = Algorithm{
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)
 		all := p.Scratch(slotVector, size*b)
-		move(all[:b], a.Send)
+		move(p, all[:b], a.Send)
 		for have := 1; have < size; have <<= 1 {
 			n := min(have, size-have)
 			err := p.Sendrecv(all[:n*b], (rank-have+size)%size, all[have*b:(have+n)*b], (rank+have)%size)
@@ -27,8 +27,8 @@ var allgatherBruck = Algorithm{
 			}
 		}
 		head := (size - rank) * b // up to the block of the last rank
-		move(a.Recv[rank*b:], all[:head])
-		move(a.Recv[:rank*b], all[head:])
+		move(p, a.Recv[rank*b:], all[:head])
+		move(p, a.Recv[:rank*b], all[head:])
 		return nil
 	},
 }
@@ -48,7 +48,7 @@ var allgatherDoubling = Algorithm{
 	run: func(p Peer, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)
-		move(a.Recv[rank*b:][:b], a.Send)
+		move(p, a.Recv[rank*b:][:b], a.Send)
 		for mask := 1; mask < size; mask <<= 1 {
 			peer := rank ^ mask
 			give, take := (rank&^(mask-1))*b, (peer&^(mask-1))*b

@@ -33,7 +33,7 @@ var allreduceDoubling = Algorithm{
 			}
 			return p.Recv(a.Recv, keeper)
 		}
-		move(a.Recv, a.Send)
+		move(p, a.Recv, a.Send)
 		val, tmp := a.Recv, p.Scratch(slotInput, len(a.Send))
 		if paired {
 			if err := p.Recv(tmp, h.rank+1); err != nil {
@@ -53,7 +53,7 @@ var allreduceDoubling = Algorithm{
 				val, tmp = tmp, val
 			}
 		}
-		move(a.Recv, val)
+		move(p, a.Recv, val)
 		if paired {
 			return p.Send(a.Recv, h.rank+1)
 		}

@@ -24,7 +24,7 @@ var allreduceHalving = Algorithm{
 	},
 	run: func(p Peer, a Args) error {
 		if p.Size() == 1 {
-			move(a.Recv, a.Send)
+			move(p, a.Recv, a.Send)
 			return nil
 		}
 		h := halvesOf(p, -1, len(a.Send), a.Op.Size)

@@ -25,7 +25,7 @@ var allreduceRing = Algorithm{
 	run: func(p Peer, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		if size == 1 {
-			move(a.Recv, a.Send)
+			move(p, a.Recv, a.Send)
 			return nil
 		}
 		s := split{len(a.Send), a.Op.Size, size}

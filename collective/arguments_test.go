@@ -31,16 +31,27 @@ func TestArgumentsRefused(t *testing.T) {
 	wide := xor
 	wide.Size = 8
 	for name, err := range map[string]error{
-		"bcast: root 4":                 collective.Bcast(p, b, 4),
-		"gather: root -1":               collective.Gather(p, b, b, -1),
-		"recv has 15 bytes, 4 ranks":    collective.Gather(p, b[:4], b[:15], 1),
-		"send has 15 bytes, 4 ranks":    collective.Scatter(p, b[:15], b[:4], 1),
-		"recv has 3 bytes, 4 ranks":     collective.Allgather(p, b[:1], b[:3]),
-		"send has 3 bytes, recv 4":      collective.Reduce(p, b[:3], b[:4], xor, 1),
-		"send has 4 bytes, recv 3":      collective.Allreduce(p, b[:4], b[:3], xor),
-		"12 bytes are not elements":     collective.Allreduce(p, b[:12], b[:12], wide),
-		"8 bytes are not elements":      collective.Reduce(p, b[:8], b[:8], collective.Op{Size: 8}, 0),
-		"16 bytes are not elements of ": collective.Allreduce(p, b, b, collective.Op{Left: xor.Left, Right: xor.Right}),
+		"bcast: root 4":                     collective.Bcast(p, b, 4),
+		"gather: root -1":                   collective.Gather(p, b, b, -1),
+		"recv has 15 bytes, 4 ranks":        collective.Gather(p, b[:4], b[:15], 1),
+		"send has 15 bytes, 4 ranks":        collective.Scatter(p, b[:15], b[:4], 1),
+		"recv has 3 bytes, 4 ranks":         collective.Allgather(p, b[:1], b[:3]),
+		"send has 3 bytes, recv 4":          collective.Reduce(p, b[:3], b[:4], xor, 1),
+		"send has 4 bytes, recv 3":          collective.Allreduce(p, b[:4], b[:3], xor),
+		"12 bytes are not elements":         collective.Allreduce(p, b[:12], b[:12], wide),
+		"8 bytes are not elements":          collective.Reduce(p, b[:8], b[:8], collective.Op{Size: 8}, 0),
+		"16 bytes are not elements of ":     collective.Allreduce(p, b, b, collective.Op{Left: xor.Left, Right: xor.Right}),
+		"not equal blocks for 4 ranks":      collective.Alltoall(p, b[:15], b[:15]),
+		"4 ranks receive 4 each":            collective.ReduceScatterBlock(p, b[:15], b[:4], xor),
+		"send has 3 bytes, recv 5":          collective.Scan(p, b[:3], b[:5], xor),
+		"no block for each of the 4 ranks":  collective.Gatherv(p, b[:4], b, nil, 1),
+		"block 3, of 4 units from 13 on":    collective.Allgatherv(p, b[:4], b, &collective.Blocks{Counts: []int{4, 4, 4, 4}, Displs: []int{0, 4, 8, 13}, Unit: 1}),
+		"block 0, of -1 units":              collective.Scatterv(p, b, b[:4], &collective.Blocks{Counts: []int{-1, 4, 4, 4}, Displs: []int{0, 4, 8, 12}, Unit: 1}, 1),
+		"own block has 4 bytes, its buffer": collective.Allgatherv(p, b[:3], b, &collective.Blocks{Counts: []int{4, 4, 4, 4}, Displs: []int{0, 4, 8, 12}, Unit: 1}),
+		"block 2 does not start where":      collective.ReduceScatter(p, b, b[:4], &collective.Blocks{Counts: []int{4, 4, 4, 4}, Displs: []int{0, 4, 7, 12}, Unit: 1}, xor),
+		"neighbour 4 is not one":            collective.Neighbor(p, []collective.Part{{Peer: 4}}, nil),
+		"as many messages as it receives":   collective.Neighbor(p, []collective.Part{{Peer: 1}}, nil),
+		"sends 2 bytes to itself":           collective.Neighbor(p, []collective.Part{{Peer: 1, Buf: b[:2]}}, []collective.Part{{Peer: 1, Buf: b[:3]}}),
 	} {
 		_, want, found := strings.Cut(name, ": ")
 		if !found {
@@ -106,7 +117,9 @@ func TestRegistry(t *testing.T) {
 
 // Whatever the thresholds are, the choice suits the call.
 func TestSelectSuits(t *testing.T) {
-	for _, th := range []collective.Thresholds{{}, collective.DefaultThresholds(), {1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40}} {
+	for _, th := range []collective.Thresholds{{}, collective.DefaultThresholds(), {
+		1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40,
+		1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40}} {
 		for _, kind := range collective.Kinds() {
 			for ranks := 1; ranks <= 17; ranks++ {
 				for n := 1; n < 1<<30; n *= 2 {
@@ -132,7 +145,33 @@ func TestSelectThresholds(t *testing.T) {
 		{collective.KindBcast, 8, 12 << 10, false, "binomial"},
 		{collective.KindBcast, 8, 12<<10 + 1, false, "scatter-doubling"},
 		{collective.KindBcast, 8, 512<<10 + 1, false, "scatter-ring"},
-		{collective.KindBcast, 7, 12<<10 + 1, false, "scatter-ring"},
+		{collective.KindBcast, 7, 12<<10 + 1, false, "tree"},
+		{collective.KindBcast, 7, 7 * 8 << 10, false, "scatter-ring"},
+		{collective.KindBcast, 7, 8<<20 + 1, false, "chain"},
+		{collective.KindBcast, 200, 8<<20 + 1, false, "scatter-ring"},
+		{collective.KindBcast, 8, 8<<20 + 1, false, "chain"},
+		{collective.KindGather, 8, 8 * 32 << 10, false, "binomial"},
+		{collective.KindGather, 8, 8*32<<10 + 8, false, "linear"},
+		{collective.KindScatter, 8, 8 * 32 << 10, false, "binomial"},
+		{collective.KindScatter, 8, 8*32<<10 + 8, false, "linear"},
+		{collective.KindGatherv, 8, 0, false, "linear"},
+		{collective.KindScatterv, 8, 0, false, "linear"},
+		{collective.KindAllgatherv, 8, 80 << 10, false, "bruck"},
+		{collective.KindAllgatherv, 8, 80<<10 + 1, false, "ring"},
+		{collective.KindAlltoall, 7, 7 * 256, false, "posted"},
+		{collective.KindAlltoall, 8, 8 * 256, false, "bruck"},
+		{collective.KindAlltoall, 8, 8*256 + 8, false, "posted"},
+		{collective.KindAlltoall, 8, 8 * 32 << 10, false, "posted"},
+		{collective.KindAlltoall, 8, 8*32<<10 + 8, false, "pairwise"},
+		{collective.KindAlltoallv, 8, 0, false, "posted"},
+		{collective.KindReduceScatterBlock, 3, 512 << 10, false, "halving"},
+		{collective.KindReduceScatterBlock, 2, 5, false, "pairwise"},
+		{collective.KindReduceScatter, 3, 512<<10 + 1, false, "pairwise"},
+		{collective.KindScan, 9, 64 << 10, false, "doubling"},
+		{collective.KindScan, 9, 9 * 64 << 10, false, "chain"},
+		{collective.KindExscan, 2, 64<<10 + 1, false, "doubling"},
+		{collective.KindExscan, 2, 2 * 64 << 10, false, "chain"},
+		{collective.KindReduce, 7, 4<<20 + 1, false, "chain"},
 		{collective.KindBcast, 2, 1 << 30, false, "binomial"},
 		{collective.KindAllgather, 7, 80 << 10, false, "bruck"},
 		{collective.KindAllgather, 7, 80<<10 + 1, false, "ring"},

@@ -22,12 +22,20 @@ type group struct {
 func (g group) args() collective.Args {
 	send, recv := g.bytes, g.bytes
 	switch g.kind {
-	case collective.KindGather, collective.KindAllgather:
+	case collective.KindGather, collective.KindAllgather, collective.KindGatherv, collective.KindAllgatherv:
 		recv *= g.ranks
-	case collective.KindScatter:
+	case collective.KindScatter, collective.KindScatterv, collective.KindReduceScatterBlock, collective.KindReduceScatter:
 		send *= g.ranks
+	case collective.KindAlltoall, collective.KindAlltoallv:
+		send *= g.ranks
+		recv *= g.ranks
 	}
-	return collective.Args{Send: make([]byte, send), Recv: make([]byte, recv), Op: xor}
+	blocks := &collective.Blocks{Unit: 1}
+	for i := range g.ranks {
+		blocks.Counts = append(blocks.Counts, g.bytes)
+		blocks.Displs = append(blocks.Displs, i*g.bytes)
+	}
+	return collective.Args{Send: make([]byte, send), Recv: make([]byte, recv), SendBlocks: blocks, RecvBlocks: blocks, Op: xor}
 }
 
 // run has rank0 call alg on rank 0, while the other ranks call it until rank 0 is
@@ -59,6 +67,23 @@ func (g group) run(tb testing.TB, alg *collective.Algorithm, rank0 func(call fun
 }
 
 var errStop = errors.New("rank 0 is done")
+
+// A Schedule that is recorded again allocates nothing.
+func TestRecordingDoesNotAllocate(t *testing.T) {
+	for _, ranks := range []int{1, 2, 5, 8} {
+		forAll(t, ranks, func(alg *collective.Algorithm) {
+			var s collective.Schedule
+			a := group{alg.Kind, ranks, 64}.args()
+			if n := testing.AllocsPerRun(100, func() {
+				if err := s.Record(alg, ranks-1, ranks, a); err != nil {
+					t.Fatal(err)
+				}
+			}); n > 0 {
+				t.Errorf("%v %s on %d ranks: %v allocations", alg.Kind, alg.Name, ranks, n)
+			}
+		})
+	}
+}
 
 // A short call allocates nothing, on any rank.
 func TestShortCallsDoNotAllocate(t *testing.T) {

@@ -10,11 +10,20 @@ func same(a, b []byte) bool {
 const pieceBytes = 256 << 10
 
 // move copies src to dst, which has the same length. Every local copy of the
-// package is made by it.
-func move(dst, src []byte) {
+// package is made by it, or written down if p only records.
+func move(p Peer, dst, src []byte) {
 	if same(dst, src) {
 		return
 	}
+	if r, ok := p.(*recorder); ok {
+		r.add(StepCopy, dst, src, 0)
+		return
+	}
+	pieces(dst, src)
+}
+
+// pieces copies in pieces.
+func pieces(dst, src []byte) {
 	for len(src) > pieceBytes {
 		copy(dst, src[:pieceBytes])
 		dst, src = dst[pieceBytes:], src[pieceBytes:]
@@ -46,6 +55,7 @@ func (s split) len(lo, hi int) int { return s.at(hi) - s.at(lo) }
 const (
 	slotVector = iota // a partial result, or the blocks of a subtree
 	slotInput         // a received vector that is combined with another
+	slotOther         // a second partial result, or a copy of the send buffer
 )
 
 // partial is one rank's partial result of a reduction. It starts as the

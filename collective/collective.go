@@ -27,6 +27,14 @@ type Peer interface {
 	// a peer that does the same.
 	Sendrecv(send []byte, dst int, recv []byte, src int) error
 
+	// PostSend and PostRecv start a message and return at once; Finish returns when
+	// all that were started since the last Finish are over. None of them waits
+	// for another, so any number may cross. In between only these three are
+	// called.
+	PostSend(buf []byte, dst int)
+	PostRecv(buf []byte, src int)
+	Finish() error
+
 	// Scratch returns n bytes of working memory, the same memory at each call
 	// with the same slot (0..3) during one operation. Contents are undefined.
 	Scratch(slot, n int) []byte

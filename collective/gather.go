@@ -24,13 +24,13 @@ var gatherBinomial = Algorithm{
 		first := 0 // the rank whose block is the first in all
 		switch {
 		case t.rank == t.root:
-			move(all[t.rank*b:][:b], a.Send)
+			move(p, all[t.rank*b:][:b], a.Send)
 		case up.hi-up.lo == 1:
 			return p.Send(a.Send, up.peer)
 		default:
 			first = up.lo
 			all = p.Scratch(slotVector, (up.hi-up.lo)*b)
-			move(all[:b], a.Send)
+			move(p, all[:b], a.Send)
 		}
 		for mask := 1; mask < top; mask <<= 1 {
 			if m, ok := t.at(mask); ok {

@@ -38,7 +38,7 @@ var reduceBinomial = Algorithm{
 		if t.rank != t.root {
 			return p.Send(v.val, up.peer)
 		}
-		move(dst, v.val) // alone
+		move(p, dst, v.val) // alone
 		return nil
 	},
 }

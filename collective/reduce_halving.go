@@ -41,7 +41,7 @@ var reduceHalving = Algorithm{
 	},
 	run: func(p Peer, a Args) error {
 		if p.Size() == 1 {
-			move(a.Recv, a.Send)
+			move(p, a.Recv, a.Send)
 			return nil
 		}
 		h := halvesOf(p, a.Root, len(a.Send), a.Op.Size)

@@ -38,7 +38,7 @@ var scatterBinomial = Algorithm{
 				}
 			}
 		}
-		move(a.Recv, all[(t.rank-first)*b:][:b])
+		move(p, a.Recv, all[(t.rank-first)*b:][:b])
 		return nil
 	},
 }

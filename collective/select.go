@@ -1,27 +1,55 @@
 package collective
 
 // Thresholds choose between algorithms by the length of the whole vector
-// (Shape.Bytes). Each field is the longest vector, in bytes, that the
-// algorithm for short ones still gets.
+// (Shape.Bytes), or of one rank's block where that is said. Each field is the
+// longest vector, in bytes, that the algorithm for short ones still gets.
 type Thresholds struct {
 	// BcastBinomial: binomial up to here, and always on two ranks, where
 	// scattering saves nothing.
 	BcastBinomial int
 	// BcastDoubling: scatter and recursive doubling up to here on a power of two
-	// ranks; scatter and ring for what is left.
+	// ranks; scatter and ring for what is left, but the tree where a rank's part
+	// would be shorter than TreePart.
 	BcastDoubling int
+	// BcastRing: scatter and ring up to here, the chain above if a rank's part is
+	// no shorter than ChainPart.
+	BcastRing int
+	// TreePart: a vector with fewer bytes for each rank than that goes down the
+	// tree, as the ring would have too many steps for it.
+	TreePart int
+	// ChainPart: a vector with fewer bytes for each rank than that does not go
+	// along a chain, which would take too long to fill.
+	ChainPart int
+	// GatherBinomial: gather and scatter by a binomial tree for blocks up to here,
+	// straight from and to the root above.
+	GatherBinomial int
 	// AllgatherBruck: Bruck up to here when the ranks are not a power of two.
 	AllgatherBruck int
 	// AllgatherDoubling: recursive doubling up to here on a power of two ranks.
 	AllgatherDoubling int
+	// AllgathervBruck: Bruck up to here, ring above.
+	AllgathervBruck int
+	// AlltoallBruck: Bruck for blocks up to here, on 8 ranks or more.
+	AlltoallBruck int
+	// AlltoallPosted: all at once for blocks up to here, in pairs above.
+	AlltoallPosted int
 	// ReduceBinomial: binomial up to here, recursive halving above.
 	ReduceBinomial int
+	// ReduceHalving: recursive halving up to here, the chain above if a rank's
+	// part is no shorter than ChainPart.
+	ReduceHalving int
 	// AllreduceDoubling: recursive doubling up to here, recursive halving above.
 	AllreduceDoubling int
 	// AllreduceHalving: recursive halving up to here when the ranks are not a
 	// power of two and the operator commutes, ring above. On a power of two
 	// halving sends the same bytes as the ring in fewer steps.
 	AllreduceHalving int
+	// ReduceScatterHalving: recursive halving up to here, in pairs above, and on
+	// two ranks, where there is nothing to halve.
+	ReduceScatterHalving int
+	// ScanDoubling: doubling up to here, the chain above if a rank's part is no
+	// shorter than ChainPart.
+	ScanDoubling int
 }
 
 // DefaultThresholds returns the choice that the entry points make. The numbers
@@ -32,17 +60,29 @@ func DefaultThresholds() Thresholds { return defaults }
 var defaults = Thresholds{
 	BcastBinomial:     12 << 10,
 	BcastDoubling:     512 << 10,
+	BcastRing:         8 << 20,
+	TreePart:          8 << 10,
+	ChainPart:         64 << 10,
+	GatherBinomial:    32 << 10,
 	AllgatherBruck:    80 << 10,
 	AllgatherDoubling: 512 << 10,
+	AllgathervBruck:   80 << 10,
+	AlltoallBruck:     256,
+	AlltoallPosted:    32 << 10,
 	ReduceBinomial:    2 << 10,
+	ReduceHalving:     4 << 20,
 	AllreduceDoubling: 8 << 10,
 	AllreduceHalving:  256 << 10,
+
+	ReduceScatterHalving: 512 << 10,
+	ScanDoubling:         64 << 10,
 }
 
 // Select returns the algorithm for a call. It depends on its arguments alone,
 // so all ranks choose alike.
 func (t *Thresholds) Select(k Kind, s Shape, commutative bool) *Algorithm {
 	even := s.Ranks&(s.Ranks-1) == 0
+	part := s.Bytes / s.Ranks
 	switch k {
 	case KindBcast:
 		switch {
@@ -50,8 +90,47 @@ func (t *Thresholds) Select(k Kind, s Shape, commutative bool) *Algorithm {
 			return &bcastBinomial
 		case even && s.Bytes <= t.BcastDoubling:
 			return &bcastScatterDoubling
+		case part < t.TreePart:
+			return &bcastTree
+		case s.Bytes > t.BcastRing && part >= t.ChainPart:
+			return &bcastChain
 		}
 		return &bcastScatterRing
+	case KindGather:
+		if part > t.GatherBinomial {
+			return &gatherLinear
+		}
+	case KindScatter:
+		if part > t.GatherBinomial {
+			return &scatterLinear
+		}
+	case KindAllgatherv:
+		if s.Bytes > t.AllgathervBruck {
+			return &allgathervRing
+		}
+	case KindAlltoall:
+		switch {
+		case part <= t.AlltoallBruck && s.Ranks >= 8:
+			return &alltoallBruck
+		case part > t.AlltoallPosted:
+			return &alltoallPairwise
+		}
+	case KindReduceScatterBlock:
+		if s.Bytes > t.ReduceScatterHalving || s.Ranks <= 2 {
+			return &reduceScatterBlockPairwise
+		}
+	case KindReduceScatter:
+		if s.Bytes > t.ReduceScatterHalving || s.Ranks <= 2 {
+			return &reduceScatterPairwise
+		}
+	case KindScan:
+		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
+			return &scanChain
+		}
+	case KindExscan:
+		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
+			return &exscanChain
+		}
 	case KindAllgather:
 		switch {
 		case even && s.Bytes <= t.AllgatherDoubling:
@@ -63,6 +142,9 @@ func (t *Thresholds) Select(k Kind, s Shape, commutative bool) *Algorithm {
 	case KindReduce:
 		if s.Bytes <= t.ReduceBinomial {
 			return &reduceBinomial
+		}
+		if s.Bytes > t.ReduceHalving && part >= t.ChainPart {
+			return &reduceChain
 		}
 		return &reduceHalving
 	case KindAllreduce:
@@ -77,11 +159,16 @@ func (t *Thresholds) Select(k Kind, s Shape, commutative bool) *Algorithm {
 	return registry[k][0]
 }
 
+// Select returns the algorithm that the entry points run for a call.
+func Select(k Kind, ranks int, a *Args) *Algorithm {
+	return defaults.Select(k, ShapeOf(k, ranks, *a), a.Op.Commutative)
+}
+
 func run(k Kind, p Peer, a Args) error {
 	if err := check(k, p, &a); err != nil {
 		return err
 	}
-	return defaults.Select(k, ShapeOf(k, p.Size(), a), a.Op.Commutative).run(p, a)
+	return Select(k, p.Size(), &a).run(p, a)
 }
 
 // CrowdedBarrier is Barrier for ranks of which several share a core.
@@ -129,4 +216,67 @@ func Reduce(p Peer, send, recv []byte, op Op, root int) error {
 // the same bits. In place: send and recv are the same slice. (MPI 4.1, 6.9.6)
 func Allreduce(p Peer, send, recv []byte, op Op) error {
 	return run(KindAllreduce, p, Args{Send: send, Recv: recv, Op: op})
+}
+
+// Gatherv is Gather of blocks of different lengths, which the root knows. The
+// others' recv and blocks are ignored. (MPI 4.1, 6.5)
+func Gatherv(p Peer, send, recv []byte, blocks *Blocks, root int) error {
+	return run(KindGatherv, p, Args{Send: send, Recv: recv, RecvBlocks: blocks, Root: root})
+}
+
+// Scatterv is Scatter of blocks of different lengths, which the root knows. The
+// others' send and blocks are ignored. (MPI 4.1, 6.6)
+func Scatterv(p Peer, send, recv []byte, blocks *Blocks, root int) error {
+	return run(KindScatterv, p, Args{Send: send, Recv: recv, SendBlocks: blocks, Root: root})
+}
+
+// Allgatherv is Allgather of blocks of different lengths, which all ranks know.
+// (MPI 4.1, 6.7)
+func Allgatherv(p Peer, send, recv []byte, blocks *Blocks) error {
+	return run(KindAllgatherv, p, Args{Send: send, Recv: recv, RecvBlocks: blocks})
+}
+
+// Alltoall sends block i of send to rank i and receives block i of recv from it.
+// In place: send and recv are the same slice. (MPI 4.1, 6.8)
+func Alltoall(p Peer, send, recv []byte) error {
+	return run(KindAlltoall, p, Args{Send: send, Recv: recv})
+}
+
+// Alltoallv is Alltoall of blocks of different lengths. What rank i sends to rank
+// j is as long as what rank j receives from rank i. In place: send and recv are
+// the same slice, and its blocks lie in the same places. (MPI 4.1, 6.8)
+func Alltoallv(p Peer, send []byte, to *Blocks, recv []byte, from *Blocks) error {
+	return run(KindAlltoallv, p, Args{Send: send, Recv: recv, SendBlocks: to, RecvBlocks: from})
+}
+
+// ReduceScatterBlock combines the ranks' send in rank order up to association, and
+// leaves block i of the result in rank i's recv. In place: recv is the first bytes
+// of send. (MPI 4.1, 6.10.1)
+func ReduceScatterBlock(p Peer, send, recv []byte, op Op) error {
+	return run(KindReduceScatterBlock, p, Args{Send: send, Recv: recv, Op: op})
+}
+
+// ReduceScatter is ReduceScatterBlock with blocks of different lengths, without
+// gaps, which all ranks know. (MPI 4.1, 6.10.2)
+func ReduceScatter(p Peer, send, recv []byte, blocks *Blocks, op Op) error {
+	return run(KindReduceScatter, p, Args{Send: send, Recv: recv, SendBlocks: blocks, Op: op})
+}
+
+// Scan leaves in each rank's recv the combination of the send of all ranks up to
+// it, in rank order up to association. In place: send and recv are the same
+// slice. (MPI 4.1, 6.11.1)
+func Scan(p Peer, send, recv []byte, op Op) error {
+	return run(KindScan, p, Args{Send: send, Recv: recv, Op: op})
+}
+
+// Exscan is Scan without the rank's own send. Rank 0's recv is not written. (MPI
+// 4.1, 6.11.2)
+func Exscan(p Peer, send, recv []byte, op Op) error {
+	return run(KindExscan, p, Args{Send: send, Recv: recv, Op: op})
+}
+
+// Neighbor sends and receives messages to and from neighbours. Between two ranks
+// the first of sends meets the first of recvs, and so on. (MPI 4.1, 8.6)
+func Neighbor(p Peer, sends, recvs []Part) error {
+	return run(KindNeighbor, p, Args{Sends: sends, Recvs: recvs})
 }

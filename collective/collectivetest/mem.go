@@ -3,6 +3,7 @@ package collectivetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -46,11 +47,15 @@ type memPeer struct {
 	wake    sync.Cond
 	scratch [4][]byte
 
-	// Under Mem.mu. A call waits while sending or receiving.
-	sending, receiving bool
-	waiting            bool
-	dst, src           int
-	buf                []byte
+	// Under Mem.mu: what was started and is not over.
+	sends   []int // destinations
+	recvs   []receive
+	waiting bool
+}
+
+type receive struct {
+	buf []byte
+	src int
 }
 
 // NewMem returns a group of n ranks.
@@ -106,11 +111,11 @@ func (m *Mem) checkDeadlock() {
 	}
 	var who strings.Builder
 	for _, p := range m.peers {
-		if p.sending {
-			fmt.Fprintf(&who, "; rank %d sends to %d", p.rank, p.dst)
+		for _, dst := range p.sends {
+			fmt.Fprintf(&who, "; rank %d sends to %d", p.rank, dst)
 		}
-		if p.receiving {
-			fmt.Fprintf(&who, "; rank %d receives %d bytes from %d", p.rank, len(p.buf), p.src)
+		for _, r := range p.recvs {
+			fmt.Fprintf(&who, "; rank %d receives %d bytes from %d", p.rank, len(r.buf), r.src)
 		}
 	}
 	m.fail(fmt.Errorf("%w%s", ErrDeadlock, who.String()))
@@ -120,25 +125,19 @@ func (p *memPeer) Rank() int { return p.rank }
 func (p *memPeer) Size() int { return len(p.m.peers) }
 
 func (p *memPeer) Send(buf []byte, dst int) error {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.postSend(buf, dst)
-	return p.wait()
+	p.PostSend(buf, dst)
+	return p.Finish()
 }
 
 func (p *memPeer) Recv(buf []byte, src int) error {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.postRecv(buf, src)
-	return p.wait()
+	p.PostRecv(buf, src)
+	return p.Finish()
 }
 
 func (p *memPeer) Sendrecv(send []byte, dst int, recv []byte, src int) error {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.postRecv(recv, src)
-	p.postSend(send, dst)
-	return p.wait()
+	p.PostRecv(recv, src)
+	p.PostSend(send, dst)
+	return p.Finish()
 }
 
 func (p *memPeer) Scratch(slot, n int) []byte {
@@ -148,34 +147,39 @@ func (p *memPeer) Scratch(slot, n int) []byte {
 	return p.scratch[slot][:n]
 }
 
-func (p *memPeer) postSend(buf []byte, dst int) {
+func (p *memPeer) PostSend(buf []byte, dst int) {
 	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.err != nil {
 		return
 	}
 	to := m.peers[dst]
 	q := &m.queues[p.rank*len(m.peers)+dst]
-	switch {
-	case to.receiving && to.src == p.rank:
-		m.deliver(buf, to.buf, p.rank, dst)
-		to.receiving = false
+	if i := slices.IndexFunc(to.recvs, func(r receive) bool { return r.src == p.rank }); i >= 0 {
+		m.deliver(buf, to.recvs[i].buf, p.rank, dst)
+		to.recvs = slices.Delete(to.recvs, i, i+1)
 		to.settle()
-	case len(buf) <= m.eager:
-		*q = append(*q, message{data: append(m.buffer(), buf...)})
-	default:
-		*q = append(*q, message{data: buf, from: p})
-		p.sending, p.dst = true, dst
+		return
 	}
+	if len(buf) <= m.eager {
+		*q = append(*q, message{data: append(m.buffer(), buf...)})
+		return
+	}
+	*q = append(*q, message{data: buf, from: p})
+	p.sends = append(p.sends, dst)
 }
 
-func (p *memPeer) postRecv(buf []byte, src int) {
+func (p *memPeer) PostRecv(buf []byte, src int) {
 	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.err != nil {
 		return
 	}
 	q := &m.queues[src*len(m.peers)+p.rank]
 	if len(*q) == 0 {
-		p.receiving, p.src, p.buf = true, src, buf
+		p.recvs = append(p.recvs, receive{buf, src})
 		return
 	}
 	msg := (*q)[0]
@@ -185,7 +189,8 @@ func (p *memPeer) postRecv(buf []byte, src int) {
 		m.free = append(m.free, msg.data[:0])
 		return
 	}
-	msg.from.sending = false
+	i := slices.Index(msg.from.sends, p.rank)
+	msg.from.sends = slices.Delete(msg.from.sends, i, i+1)
 	msg.from.settle()
 }
 
@@ -207,18 +212,20 @@ func (m *Mem) deliver(data, buf []byte, src, dst int) {
 	copy(buf, data)
 }
 
-// settle takes a rank off the waiting ones when its call is complete.
+// settle takes a rank off the waiting ones when all it waits for is over.
 func (p *memPeer) settle() {
-	if p.waiting && !p.sending && !p.receiving {
+	if p.waiting && len(p.sends)+len(p.recvs) == 0 {
 		p.waiting = false
 		p.m.waiting--
 		p.wake.Signal()
 	}
 }
 
-func (p *memPeer) wait() error {
+func (p *memPeer) Finish() error {
 	m := p.m
-	if (p.sending || p.receiving) && m.err == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(p.sends)+len(p.recvs) > 0 && m.err == nil {
 		p.waiting = true
 		m.waiting++
 		m.checkDeadlock()

@@ -1,6 +1,7 @@
 package collectivetest
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestProbeFindsBrokenRules(t *testing.T) {
 }
 
 func TestCheckFindsDamage(t *testing.T) {
-	c := trial{collective.KindGather, "", 2, 0, 3, sumUint8, false}
+	c := trial{kind: collective.KindGather, ranks: 2, count: 3, op: sumUint8}
 	d := c.data()
 	for name, damage := range map[string]func(r rankCall){
 		"send changed":  func(r rankCall) { r.send.buf[1]++ },
@@ -134,7 +135,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		"no damage (1)": nil,
 	} {
 		r := c.prepare(d, 0)
-		copy(r.recv.buf, d.blocks)
+		copy(r.recv.buf, append(bytes.Clone(d.vectors[0]), d.vectors[1]...))
 		if damage != nil {
 			damage(r)
 		}

@@ -12,9 +12,10 @@ import (
 // messages and bytes, inject one error, and check that the algorithm keeps the
 // rules of Peer.
 //
-// Steps are counted by a clock on each rank: a call takes one step, and a message
-// arrives at the step that its sender's call ends. Stamps travel beside the
-// messages, in the same order.
+// Steps are counted by a clock on each rank: a message takes one step of its
+// sender and one of its receiver, which are free to do one of each at a time, and
+// arrives at the step that its sender gave it. Stamps travel beside the messages,
+// in the same order.
 type probes struct {
 	n        int
 	failRank int // injects fault at its failCall-th call, from 1; 0 never
@@ -34,7 +35,10 @@ type probe struct {
 	all     *probes
 	calls   int
 	clock   int
+	sends   int   // posted since the last Finish
+	srcs    []int // of the receives posted since then
 	failed  error
+	posted  bool
 	broken  error // the first rule that was broken
 	scratch [4]struct{ all, given []byte }
 }
@@ -68,14 +72,15 @@ func (p *probe) Send(buf []byte, dst int) error {
 		return err
 	}
 	p.stamp(dst, len(buf))
-	return p.end(p.Peer.Send(buf, dst), -1)
+	return p.end(p.Peer.Send(buf, dst))
 }
 
 func (p *probe) Recv(buf []byte, src int) error {
 	if err := p.begin("Recv", src); err != nil {
 		return err
 	}
-	return p.end(p.Peer.Recv(buf, src), src)
+	p.srcs = append(p.srcs, src)
+	return p.end(p.Peer.Recv(buf, src))
 }
 
 func (p *probe) Sendrecv(send []byte, dst int, recv []byte, src int) error {
@@ -83,12 +88,51 @@ func (p *probe) Sendrecv(send []byte, dst int, recv []byte, src int) error {
 		return err
 	}
 	p.stamp(dst, len(send))
-	return p.end(p.Peer.Sendrecv(send, dst, recv, src), src)
+	p.srcs = append(p.srcs, src)
+	return p.end(p.Peer.Sendrecv(send, dst, recv, src))
 }
 
+func (p *probe) PostSend(buf []byte, dst int) {
+	if p.check("PostSend", dst) == nil {
+		p.posted = true
+		p.stamp(dst, len(buf))
+		p.Peer.PostSend(buf, dst)
+	}
+}
+
+func (p *probe) PostRecv(buf []byte, src int) {
+	if p.check("PostRecv", src) == nil {
+		p.posted = true
+		p.srcs = append(p.srcs, src)
+		p.Peer.PostRecv(buf, src)
+	}
+}
+
+func (p *probe) Finish() error {
+	p.posted = false
+	if err := p.begin("Finish"); err != nil {
+		return err
+	}
+	return p.end(p.Peer.Finish())
+}
+
+// begin starts a call that waits.
 func (p *probe) begin(call string, peers ...int) error {
 	p.calls++
-	p.clock++
+	if p.posted {
+		p.breaks("%s before Finish", call)
+	}
+	if err := p.check(call, peers...); err != nil {
+		return err
+	}
+	if p.Rank() == p.all.failRank && p.calls == p.all.failCall {
+		p.failed = p.all.fault
+	}
+	return p.failed
+}
+
+// check refuses a call that breaks a rule.
+func (p *probe) check(call string, peers ...int) error {
 	if p.failed != nil {
 		p.breaks("%s after the error %q", call, p.failed)
 		return p.failed
@@ -100,38 +144,40 @@ func (p *probe) begin(call string, peers ...int) error {
 			return p.broken
 		}
 	}
-	if p.Rank() == p.all.failRank && p.calls == p.all.failCall {
-		p.failed = p.all.fault
-	}
-	return p.failed
+	return nil
 }
 
 // stamp goes before the message, so that the receiver finds it.
 func (p *probe) stamp(dst, bytes int) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
+	p.sends++
 	q := &p.all.stamps[p.Rank()*p.all.n+dst]
-	*q = append(*q, p.clock)
+	*q = append(*q, p.clock+p.sends)
 	p.all.cost.Messages++
 	p.all.cost.Bytes += bytes
 }
 
-func (p *probe) end(err error, src int) error {
+// end moves the clock on to the end of all that was started.
+func (p *probe) end(err error) error {
 	if err != nil {
 		p.failed = err
 		return err
 	}
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
-	if src >= 0 {
+	in := p.clock
+	for _, src := range p.srcs {
 		q := &p.all.stamps[src*p.all.n+p.Rank()]
 		if len(*q) == 0 {
-			p.breaks("Recv from rank %d returned before the message was sent", src)
+			p.breaks("a receive from rank %d was over before the message was sent", src)
 			return nil
 		}
-		p.clock = max(p.clock, (*q)[0])
+		in = max(in+1, (*q)[0])
 		*q = (*q)[1:]
 	}
+	p.clock = max(p.clock+p.sends, in)
+	p.sends, p.srcs = 0, p.srcs[:0]
 	p.all.cost.Steps = max(p.all.cost.Steps, p.clock)
 	return nil
 }

@@ -16,6 +16,8 @@ type trial struct {
 	count   int // elements: of the vector, or of a block
 	op      operator
 	inPlace bool
+
+	recorded bool // by way of a Schedule
 }
 
 func (c trial) String() string {
@@ -29,6 +31,9 @@ func (c trial) String() string {
 	}
 	if c.inPlace {
 		s += " in-place"
+	}
+	if c.recorded {
+		s += " recorded"
 	}
 	return s
 }
@@ -63,28 +68,81 @@ func (g guarded) check(what string) error {
 	return nil
 }
 
-// vector returns a rank's elements.
-func (c trial) vector(rank int) []byte {
-	n := c.count * c.op.size
-	out := make([]byte, 0, n)
+// vector returns n elements of a rank.
+func (c trial) vector(rank, n int) []byte {
+	out := make([]byte, 0, n*c.op.size)
 	// The pattern repeats, at a length that has nothing to do with that of a block.
-	for i := range min(c.count, period) {
+	for i := range min(n, period) {
 		out = out[:len(out)+c.op.size]
 		c.op.element(out[len(out)-c.op.size:], rank, i)
 	}
-	for len(out) < n {
-		out = append(out, out[:min(period*c.op.size, n-len(out))]...)
+	for len(out) < cap(out) {
+		out = append(out, out[:min(period*c.op.size, cap(out)-len(out))]...)
 	}
 	return out
 }
 
 const period = 1021
 
-// data are the elements of all ranks, one after the other, and their reduction
-// in rank order if the trial reduces. They are made once for all ranks of a
-// trial, and only read.
+// varies says that the blocks of the operation have different lengths.
+func (c trial) varies() bool {
+	switch c.kind {
+	case collective.KindGatherv, collective.KindScatterv, collective.KindAllgatherv, collective.KindAlltoallv, collective.KindReduceScatter:
+		return true
+	}
+	return false
+}
+
+// block returns the elements of block i; for alltoall, of what rank from sends to
+// rank i. A third of the blocks that differ are empty, and all are if count is 0.
+func (c trial) block(from, i int) int {
+	if !c.varies() {
+		return c.count
+	}
+	switch {
+	case c.kind != collective.KindAlltoallv:
+		from = 0
+	case c.inPlace:
+		from, i = min(from, i), max(from, i)
+	}
+	h := int(hash(from, i+c.count) >> 8 % (1 << 30))
+	if h%3 == 0 {
+		return 0
+	}
+	return h / 3 % (2*c.count + 1)
+}
+
+// layout says where blocks of these lengths lie in a buffer: with a gap of an
+// element between them where the operation can have gaps. It returns the length
+// of the buffer.
+func (c trial) layout(lengths []int) (b *collective.Blocks, n int) {
+	gap := 0
+	if c.varies() && c.kind != collective.KindReduceScatter {
+		gap = 1
+	}
+	b = &collective.Blocks{Unit: c.op.size}
+	for i, length := range lengths {
+		if i > 0 {
+			n += gap
+		}
+		b.Counts, b.Displs = append(b.Counts, length), append(b.Displs, n)
+		n += length
+	}
+	return b, n * c.op.size
+}
+
+func (c trial) lengths(of func(i int) int) []int {
+	all := make([]int, c.ranks)
+	for i := range all {
+		all[i] = of(i)
+	}
+	return all
+}
+
+// data are the vectors of all ranks, and if the trial reduces, what ranks 0 to i
+// give in rank order. They are made once for all ranks of a trial, and only read.
 type data struct {
-	blocks, folded []byte
+	vectors, prefixes [][]byte
 }
 
 func (c trial) data() data {
@@ -93,16 +151,38 @@ func (c trial) data() data {
 		return d
 	}
 	for rank := range c.ranks {
-		d.blocks = append(d.blocks, c.vector(rank)...)
-	}
-	if c.kind.Reduces() && c.op.exact {
-		op, n := c.op.op(), c.count*c.op.size
-		d.folded = bytes.Clone(d.blocks[:n])
-		for rank := 1; rank < c.ranks; rank++ {
-			op.Left(d.folded, d.blocks[rank*n:][:n])
+		n := c.block(rank, rank)
+		switch c.kind {
+		case collective.KindAlltoall, collective.KindAlltoallv, collective.KindReduceScatterBlock, collective.KindReduceScatter:
+			n = 0
+			for i := range c.ranks {
+				n += c.block(rank, i)
+			}
 		}
+		d.vectors = append(d.vectors, c.vector(rank, n))
+	}
+	if !c.kind.Reduces() || !c.op.exact {
+		return d
+	}
+	op := c.op.op()
+	for rank, v := range d.vectors {
+		v = bytes.Clone(v)
+		if rank > 0 {
+			op.Right(v, d.prefixes[rank-1])
+		}
+		d.prefixes = append(d.prefixes, v)
 	}
 	return d
+}
+
+// cut returns block i of a vector whose blocks lie one after the other, as rank
+// from has them.
+func (c trial) cut(v []byte, from, i int) []byte {
+	at := 0
+	for j := range i {
+		at += c.block(from, j)
+	}
+	return v[at*c.op.size:][:c.block(from, i)*c.op.size]
 }
 
 // rankCall is one rank's buffers. sent and want are what send and recv must hold
@@ -114,66 +194,128 @@ type rankCall struct {
 	args       collective.Args
 }
 
+// spread returns a buffer of n bytes, canaries but for the given blocks.
+func spread(n int, b *collective.Blocks, block func(i int) []byte) []byte {
+	buf := bytes.Repeat([]byte{canary}, n)
+	for i := range b.Counts {
+		copy(buf[b.Displs[i]*b.Unit:], block(i))
+	}
+	return buf
+}
+
+func at(buf []byte, b *collective.Blocks, i int) []byte {
+	return buf[b.Displs[i]*b.Unit:][:b.Counts[i]*b.Unit]
+}
+
 func (c trial) prepare(d data, rank int) rankCall {
 	isRoot := !c.kind.Rooted() || rank == c.root
 	isNil := rank%2 == 0
-	block := c.count * c.op.size
-	own := func(rank int) []byte { return d.blocks[rank*block:][:block] }
-	r := rankCall{send: newGuarded(0, isNil), recv: newGuarded(0, isNil)}
+	whole, n := c.layout(c.lengths(func(i int) int { return c.block(rank, i) }))
+	var r rankCall
 	r.args.Root = c.root
+	own := func(i int) []byte { return d.vectors[i] }
+	send := func(b []byte) {
+		r.sent = b
+		r.send = newGuarded(len(b), isNil)
+		copy(r.send.buf, b)
+		r.args.Send = r.send.buf
+	}
+	recv := func(n int, want []byte) {
+		r.want = want
+		r.recv = newGuarded(n, isNil)
+		r.args.Recv = r.recv.buf
+	}
+	r.send, r.recv = newGuarded(0, isNil), newGuarded(0, isNil)
+	r.args.Send, r.args.Recv = r.send.buf, r.recv.buf
+	if c.kind.Reduces() {
+		r.args.Op = c.op.op()
+	}
+	folded := func(i int) []byte {
+		if i < 0 || d.prefixes == nil {
+			return nil
+		}
+		return d.prefixes[i]
+	}
 	switch c.kind {
 	case collective.KindBcast:
-		r.want = own(c.root)
-		r.recv = newGuarded(block, isNil)
+		recv(n/c.ranks, own(c.root))
 		if isRoot {
 			copy(r.recv.buf, r.want)
 		}
-		r.args.Recv = r.recv.buf
-	case collective.KindGather, collective.KindAllgather:
-		r.sent = own(rank)
+	case collective.KindGather, collective.KindAllgather, collective.KindGatherv, collective.KindAllgatherv:
 		if isRoot {
-			r.recv = newGuarded(c.ranks*block, isNil)
-			r.want = d.blocks
+			recv(n, spread(n, whole, own))
+			if c.varies() {
+				r.args.RecvBlocks = whole
+			}
 		}
-		r.args.Recv = r.recv.buf
 		if isRoot && c.inPlace {
-			r.args.Send = r.recv.buf[rank*block:][:block]
+			r.args.Send = at(r.recv.buf, whole, rank)
+			copy(r.args.Send, own(rank))
 		} else {
-			r.send = newGuarded(block, isNil)
-			r.args.Send = r.send.buf
+			send(own(rank))
 		}
-		copy(r.args.Send, r.sent)
-	case collective.KindScatter:
-		r.want = own(rank)
+	case collective.KindScatter, collective.KindScatterv:
 		if isRoot {
-			r.sent = d.blocks
-			r.send = newGuarded(c.ranks*block, isNil)
-			copy(r.send.buf, r.sent)
+			send(spread(n, whole, own))
+			if c.varies() {
+				r.args.SendBlocks = whole
+			}
 		}
-		r.args.Send = r.send.buf
 		if isRoot && c.inPlace {
-			r.args.Recv = r.send.buf[rank*block:][:block]
+			r.want = own(rank)
+			r.args.Recv = at(r.send.buf, whole, rank)
 		} else {
-			r.recv = newGuarded(block, isNil)
-			r.args.Recv = r.recv.buf
+			recv(len(own(rank)), own(rank))
 		}
-	case collective.KindReduce, collective.KindAllreduce:
-		r.args.Op = c.op.op()
-		r.sent = own(rank)
-		if isRoot {
-			r.recv = newGuarded(block, isNil)
-			r.want = d.folded
+	case collective.KindAlltoall, collective.KindAlltoallv:
+		from, m := c.layout(c.lengths(func(i int) int { return c.block(i, rank) }))
+		recv(m, spread(m, from, func(i int) []byte { return c.cut(own(i), i, rank) }))
+		out := spread(n, whole, func(i int) []byte { return c.cut(own(rank), rank, i) })
+		if c.varies() {
+			r.args.SendBlocks, r.args.RecvBlocks = whole, from
 		}
-		r.args.Recv = r.recv.buf
-		if isRoot && c.inPlace {
+		if c.inPlace {
+			copy(r.recv.buf, out)
 			r.args.Send = r.recv.buf
 		} else {
-			r.send = newGuarded(block, isNil)
-			r.args.Send = r.send.buf
+			send(out)
 		}
-		copy(r.args.Send, r.sent)
+	case collective.KindReduce, collective.KindAllreduce, collective.KindScan, collective.KindExscan:
+		last := c.ranks - 1
+		switch c.kind {
+		case collective.KindScan:
+			last = rank
+		case collective.KindExscan:
+			last = rank - 1
+		}
+		if isRoot {
+			recv(len(own(rank)), folded(last))
+		}
 		if isRoot && c.inPlace {
-			r.sent = nil
+			r.args.Send = r.recv.buf
+			copy(r.args.Send, own(rank))
+		} else {
+			send(own(rank))
+		}
+		if last < 0 { // is not written
+			r.want = bytes.Clone(r.args.Recv)
+		}
+	case collective.KindReduceScatterBlock, collective.KindReduceScatter:
+		send(own(rank))
+		mine := c.block(rank, rank) * c.op.size
+		var want []byte
+		if f := folded(c.ranks - 1); f != nil {
+			want = c.cut(f, rank, rank)
+		}
+		if c.varies() {
+			r.args.SendBlocks = whole
+		}
+		if c.inPlace {
+			r.args.Recv = r.args.Send[:mine]
+			r.want = want
+		} else {
+			recv(mine, want)
 		}
 	}
 	return r
@@ -187,7 +329,13 @@ func (c trial) check(r rankCall) error {
 	if err := r.recv.check("recv"); err != nil {
 		return err
 	}
-	if r.sent != nil && !bytes.Equal(r.args.Send, r.sent) {
+	kept := 0 // what of send must be as it was
+	switch {
+	case !c.inPlace:
+	case c.kind == collective.KindReduceScatterBlock || c.kind == collective.KindReduceScatter:
+		kept = len(r.args.Recv)
+	}
+	if r.sent != nil && !bytes.Equal(r.args.Send[kept:], r.sent[kept:]) {
 		return fmt.Errorf("send buffer was changed")
 	}
 	if c.kind.Reduces() && !c.op.exact {
@@ -219,6 +367,13 @@ func (c trial) call(p collective.Peer, a collective.Args) error {
 		if err != nil {
 			return err
 		}
+		if c.recorded {
+			var s collective.Schedule
+			if err := s.Record(alg, p.Rank(), p.Size(), a); err != nil {
+				return err
+			}
+			return s.Play(p)
+		}
 		return alg.Run(p, a)
 	}
 	switch c.kind {
@@ -236,6 +391,24 @@ func (c trial) call(p collective.Peer, a collective.Args) error {
 		return collective.Reduce(p, a.Send, a.Recv, a.Op, a.Root)
 	case collective.KindAllreduce:
 		return collective.Allreduce(p, a.Send, a.Recv, a.Op)
+	case collective.KindGatherv:
+		return collective.Gatherv(p, a.Send, a.Recv, a.RecvBlocks, a.Root)
+	case collective.KindScatterv:
+		return collective.Scatterv(p, a.Send, a.Recv, a.SendBlocks, a.Root)
+	case collective.KindAllgatherv:
+		return collective.Allgatherv(p, a.Send, a.Recv, a.RecvBlocks)
+	case collective.KindAlltoall:
+		return collective.Alltoall(p, a.Send, a.Recv)
+	case collective.KindAlltoallv:
+		return collective.Alltoallv(p, a.Send, a.SendBlocks, a.Recv, a.RecvBlocks)
+	case collective.KindReduceScatterBlock:
+		return collective.ReduceScatterBlock(p, a.Send, a.Recv, a.Op)
+	case collective.KindReduceScatter:
+		return collective.ReduceScatter(p, a.Send, a.Recv, a.SendBlocks, a.Op)
+	case collective.KindScan:
+		return collective.Scan(p, a.Send, a.Recv, a.Op)
+	case collective.KindExscan:
+		return collective.Exscan(p, a.Send, a.Recv, a.Op)
 	}
 	return fmt.Errorf("collectivetest: no entry point for %v", c.kind)
 }
