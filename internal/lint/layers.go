@@ -26,6 +26,9 @@ internal/control internal/topo internal/batch internal/plane: -
 internal/lint: -
 collective rdma: -
 
+# Providers of rdma, with and without C.
+cgo/ibverbs: rdma
+
 # The core is a pure state machine over frames.
 internal/match: internal/wire
 internal/proto: internal/wire internal/match
@@ -33,6 +36,7 @@ internal/proto: internal/wire internal/match
 # Transports move frames, and never know each other.
 internal/transport: internal/wire
 internal/transport/transporttest: internal/transport internal/wire
+internal/transport/verbs: internal/transport internal/wire internal/arena internal/pause rdma
 internal/transport/*: internal/transport internal/wire internal/arena internal/pause
 
 # The engine executes what the core decides, on transports it is handed.
@@ -45,6 +49,7 @@ internal/job: internal/control internal/topo internal/batch internal/plane
 collective/collectivetest: collective
 rdma/*: rdma
 internal/control/controltest: internal/control
+internal/plane/planetest: internal/plane
 
 # The user's API puts the layers together. It never imports the schedulers that
 # are built on it.

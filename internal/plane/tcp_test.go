@@ -1,0 +1,16 @@
+package plane_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-hpc/weft/internal/plane"
+	"github.com/weft-hpc/weft/internal/plane/planetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTCP(t *testing.T) {
+	planetest.Run(t, planetest.Plane{Listen: plane.Listen, Join: plane.Join})
+}
