@@ -241,7 +241,7 @@ func many(t *testing.T, p Plane) {
 	const n = 1000
 	at := newEar()
 	cfg := config()
-	cfg.Quiet = 15 * time.Second // a thousand handshakes on a busy machine
+	cfg.Beat, cfg.Quiet = plane.DefaultBeat, 15*time.Second // a thousand handshakes on a busy machine
 	r := open(t, p, cfg, n, at)
 	began := time.Now()
 	ears := make([]*ear, n)
