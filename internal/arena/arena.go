@@ -39,6 +39,17 @@ const (
 	lastStep  = 64 << 20
 )
 
+// A Registrar is told of allocations of 64 KiB and more, which start on a page where
+// there is room for that: for instance to make them known to a network card. Any goroutine
+// may call it, for different allocations at once.
+type Registrar interface {
+	// Allocated is called when b was handed out, before its user gets it. b has its full capacity.
+	Allocated(b []byte)
+	// Freeing is called before b can be handed out again. An error keeps it allocated, and
+	// is what Free returns.
+	Freeing(b []byte) error
+}
+
 // Errors of Alloc and Free. They come wrapped in what was asked for.
 var (
 	ErrFull     = errors.New("arena full")
@@ -60,6 +71,7 @@ type Arena struct {
 	step      int         // the next commit
 	inUse     int
 	peak      int
+	registrar Registrar // nil: none
 }
 
 // Stats is what an arena holds, in bytes but for Live.
@@ -92,10 +104,18 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("arena: allocate %d bytes: negative", n)
 	}
+	b, r, err := a.alloc(n)
+	if r != nil && err == nil && cap(b) >= pageFrom {
+		r.Allocated(b[:cap(b)])
+	}
+	return b, err
+}
+
+func (a *Arena) alloc(n int) ([]byte, Registrar, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n > len(a.mem) {
-		return nil, a.full(n)
+		return nil, nil, a.full(n)
 	}
 	size := max(roundUp(n, Align), Align)
 	align := Align
@@ -113,16 +133,16 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 		i, off = a.find(size, Align)
 	}
 	if i < 0 {
-		return nil, a.full(n)
+		return nil, nil, a.full(n)
 	}
 	if err := a.grow(off + size); err != nil {
-		return nil, fmt.Errorf("arena: allocate %d bytes (%d in use of %d): %w", n, a.inUse, len(a.mem), err)
+		return nil, nil, fmt.Errorf("arena: allocate %d bytes (%d in use of %d): %w", n, a.inUse, len(a.mem), err)
 	}
 	a.cut(i, off, size)
 	a.live[off] = size
 	a.inUse += size
 	a.peak = max(a.peak, a.inUse)
-	return a.mem[off : off+n : off+size], nil
+	return a.mem[off : off+n : off+size], a.registrar, nil
 }
 
 // Free gives back what Alloc returned: the same slice, or a shorter one that
@@ -135,6 +155,15 @@ func (a *Arena) Free(b []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	size, ok := a.live[off]
+	if r := a.registrar; ok && r != nil && size >= pageFrom && len(b) <= size {
+		a.mu.Unlock() // it may take long
+		err := r.Freeing(a.mem[off : off+size : off+size])
+		a.mu.Lock()
+		if err != nil {
+			return fmt.Errorf("arena: free %d bytes at offset %d: %w", len(b), off, err)
+		}
+		size, ok = a.live[off] // somebody else may have freed it meanwhile
+	}
 	if !ok || len(b) > size {
 		return fmt.Errorf("arena: free %d bytes at offset %d: %w", len(b), off, ErrNotAlloc)
 	}
@@ -142,6 +171,29 @@ func (a *Arena) Free(b []byte) error {
 	a.inUse -= size
 	a.release(off, size)
 	return nil
+}
+
+// Attach has r told of allocations from now on, and first of those that are in use. An arena has
+// one registrar at a time.
+func (a *Arena) Attach(r Registrar) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.registrar != nil {
+		panic("arena: Attach of a second registrar")
+	}
+	a.registrar = r
+	for off, size := range a.live {
+		if size >= pageFrom {
+			r.Allocated(a.mem[off : off+size : off+size])
+		}
+	}
+}
+
+// Detach ends that. The registrar may hear of one more allocation that is under way.
+func (a *Arena) Detach() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.registrar = nil
 }
 
 // Stats reports the state of the arena.
