@@ -138,6 +138,11 @@ func (t *Transport) Arm() bool {
 	return true
 }
 
+// FD is readable when Poll may have something to do that Arm did not tell of, and after Wake. It is
+// for epoll and poll: another transport's wait can include this one's. Whoever sleeps on it
+// calls Wait with no time afterwards, which takes a Wake back.
+func (t *Transport) FD() int { return t.epoll }
+
 // Disarm implements transport.Transport. A socket wakes its owner at any time,
 // so there is nothing to take back.
 func (t *Transport) Disarm() {}

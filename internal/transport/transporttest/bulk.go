@@ -122,6 +122,7 @@ func testBulkOrder(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 func testBulkQueue(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	nodes, _ := open(t, newWorld, 2)
 	a, b := nodes[0], nodes[1]
+	introduce(t, a, b)
 	p := pattern(100_001, 9)
 	sent := 0
 	for ; sent < 300; sent++ {

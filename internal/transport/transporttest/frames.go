@@ -144,6 +144,7 @@ func testOrder(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 func testBackPressure(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	nodes, _ := open(t, newWorld, 2)
 	a, b := nodes[0], nodes[1]
+	introduce(t, a, b)
 	for round := range 3 {
 		p := pattern([]int{a.MaxEager(), 8, 1000}[round], uint32(round))
 		sent := 0

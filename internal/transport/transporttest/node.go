@@ -172,6 +172,17 @@ func (d *node) bulk(peer int, h *wire.Header, payload []byte, token uint32, othe
 	return again(func() error { return d.SendBulk(peer, h, payload, token) }, append(others, d)...)
 }
 
+// introduce has a send one frame to b. A transport that connects on first use may have
+// no room for anything before b has polled.
+func introduce(t *testing.T, a, b *node) {
+	t.Helper()
+	h := eager(0)
+	must(t, a.send(b.rank, &h, nil, b))
+	must(t, until("first frame has not come", func() bool { return len(b.got[a.rank]) > 0 }, a, b))
+	b.take(a.rank)
+	b.seen--
+}
+
 // open makes a world of n ranks that is closed when the test ends.
 func open(t *testing.T, newWorld func(t *testing.T, n int) *World, n int) ([]*node, *World) {
 	t.Helper()

@@ -138,6 +138,7 @@ func (c *counter) PeerDown(int, error)                {}
 // testNoAllocations: small messages allocate nothing on either side.
 func testNoAllocations(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	nodes, _ := open(t, newWorld, 2)
+	introduce(t, nodes[0], nodes[1])
 	a, b := nodes[0].Transport, nodes[1].Transport
 	for _, n := range []int{0, 8, 1000} {
 		c := &counter{}

@@ -50,6 +50,7 @@ func untilAsleep(cond func() bool, d *node) error {
 func testArmPending(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	nodes, _ := open(t, newWorld, 2)
 	a, b := nodes[0], nodes[1]
+	introduce(t, a, b)
 	for i := range 200 {
 		h := eager(i)
 		must(t, a.send(1, &h, nil))
