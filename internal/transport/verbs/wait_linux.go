@@ -1,0 +1,319 @@
+package verbs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// What an event of epoll is about, in Fd of its data: a rail, or one of these.
+const (
+	linkEvent int32 = -1 - iota
+	wakeEvent
+)
+
+// tickEvery is how often the clock is acted upon.
+const tickEvery = 100 * time.Millisecond
+
+// openWaiting makes what Wait sleeps on.
+func (t *Transport) openWaiting() (err error) {
+	w := &t.wake
+	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("verbs: epoll: %w", err)
+	}
+	if w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return fmt.Errorf("verbs: eventfd: %w", err)
+	}
+	watch := func(fd int, about int32) {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: about}
+		if e := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &ev); e != nil && err == nil {
+			err = fmt.Errorf("verbs: epoll: %w", e)
+		}
+	}
+	watch(w.fd, wakeEvent)
+	watch(t.link.FD(), linkEvent)
+	for i, r := range t.rails {
+		watch(r.channel.FD(), int32(i))
+		watch(r.dev.EventFD(), int32(i))
+	}
+	return err
+}
+
+func (t *Transport) closeFiles() error {
+	var errs []error
+	for _, fd := range []*int{&t.wake.fd, &t.wake.epoll} {
+		if *fd >= 0 {
+			errs = append(errs, unix.Close(*fd))
+			*fd = -1
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Arm implements transport.Transport: poll, arm, poll again.
+func (t *Transport) Arm() bool {
+	if len(t.refill) > 0 {
+		t.postRefill()
+	}
+	if len(t.kept)+len(t.reports)+len(t.doomed)+len(t.lost) > 0 || t.due.Load()&dueNow != 0 {
+		return false
+	}
+	if len(t.owing) > 0 {
+		t.payDebts()
+	}
+	if !t.link.Arm() {
+		t.due.Or(dueNow)
+		return false
+	}
+	for _, r := range t.rails {
+		if r.dead != nil {
+			continue
+		}
+		if err := r.cq.Arm(false); err != nil {
+			t.railDead(r, err)
+			return false
+		}
+		if t.pollCQ(r, nil) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Disarm implements transport.Transport. A CQ that is armed stays so until its next completion: at
+// worst it ends a Wait early.
+func (t *Transport) Disarm() { t.link.Disarm() }
+
+// wake ends Waits by way of an eventfd in their epoll. It stays readable until the last of
+// the Waits that it ended is gone, so that it ends them all.
+type wake struct {
+	mu      sync.Mutex
+	empty   sync.Cond
+	epoll   int
+	fd      int
+	waiters int
+	pending bool // fd is readable
+	closed  bool
+}
+
+func (w *wake) init() { w.epoll, w.fd, w.empty.L = -1, -1, &w.mu }
+
+// Wait implements transport.Transport.
+func (t *Transport) Wait(d time.Duration) {
+	w := &t.wake
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return
+	}
+	w.waiters++
+	w.mu.Unlock()
+	if d > 0 {
+		d = min(d, t.tune.nap)
+		var events [2*maxRails + 2]unix.EpollEvent
+		n, err := unix.EpollWait(w.epoll, events[:], int((d+time.Millisecond-1)/time.Millisecond)) // an error is an early return
+		for i := 0; err == nil && i < n; i++ {
+			if events[i].Fd != wakeEvent {
+				t.due.Or(dueNow)
+			}
+		}
+		if n == 0 {
+			t.due.Or(dueClock)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiters--
+	if w.waiters > 0 {
+		return
+	}
+	if w.pending {
+		var b [8]byte
+		_, _ = unix.Read(w.fd, b[:])
+		w.pending = false
+	}
+	w.empty.Broadcast()
+}
+
+// Wake implements transport.Transport.
+func (t *Transport) Wake() { t.wake.signal() }
+
+func (w *wake) signal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.pending && w.fd >= 0 {
+		w.pending = true
+		var b [8]byte
+		binary.NativeEndian.PutUint64(b[:], 1)
+		_, _ = unix.Write(w.fd, b[:]) // cannot be full: it is written once between reads
+	}
+}
+
+// shut ends all Waits, for good.
+func (w *wake) shut() {
+	w.signal()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for w.waiters > 0 {
+		w.empty.Wait()
+	}
+}
+
+// MarkDown implements transport.Transport.
+func (t *Transport) MarkDown(peer int, err error) {
+	t.mu.Lock()
+	t.marks = append(t.marks, mark{peer, fmt.Errorf("verbs: %s has ended: %w", t.who(peer), err)})
+	t.mu.Unlock()
+	t.due.Or(dueNow)
+	t.Wake()
+}
+
+// result is a job that has ended.
+type result struct {
+	then func(error)
+	err  error
+}
+
+// background runs what may take long, and then has Poll call then.
+func (t *Transport) background(work func() error, then func(error)) {
+	t.jobs.Go(func() {
+		err := work()
+		t.mu.Lock()
+		t.results = append(t.results, result{then, err})
+		t.mu.Unlock()
+		t.due.Or(dueNow)
+		t.Wake()
+	})
+}
+
+func (t *Transport) takeResults() int {
+	t.mu.Lock()
+	results, marks := t.results, t.marks
+	t.results, t.marks = nil, nil
+	t.mu.Unlock()
+	for _, r := range results {
+		r.then(r.err)
+	}
+	for _, m := range marks {
+		t.condemn(m.rank, m.err)
+	}
+	return len(results) + len(marks)
+}
+
+// tend looks after everything but completions.
+func (t *Transport) tend() int {
+	t.due.Store(0)
+	n := t.takeResults()
+	n += t.pollLink()
+	for _, r := range t.rails {
+		n += t.events(r)
+	}
+	now := time.Now()
+	if now.Sub(t.ticked) >= tickEvery {
+		t.ticked = now
+		t.tick(now)
+	}
+	return n
+}
+
+// events takes the notifications and events of a device.
+func (t *Transport) events(r *rail) int {
+	n := 0
+	for r.dead == nil {
+		_, more, err := r.channel.Next()
+		if err != nil {
+			t.railDead(r, err)
+			return n + 1
+		}
+		if !more {
+			break
+		}
+	}
+	for r.dead == nil {
+		e, more, err := r.dev.NextEvent()
+		if err != nil {
+			t.railDead(r, err)
+			return n + 1
+		}
+		if !more {
+			break
+		}
+		t.event(r, e)
+		n++
+	}
+	return n
+}
+
+// tick does what time asks for.
+func (t *Transport) tick(now time.Time) {
+	if t.draining > 0 {
+		for _, e := range t.eps {
+			if e != nil && e.state == epDraining {
+				if e.patience--; e.patience < 0 {
+					t.notice("verbs: rank %d: the connection with %s did not drain in %v", t.cfg.Rank, t.who(e.conn.peer), t.tune.drain)
+					t.drained(e)
+				}
+			}
+		}
+	}
+	if now.Sub(t.beat) < t.tune.keepAlive {
+		return
+	}
+	t.beat = now
+	for _, e := range t.eps {
+		if e == nil || e.state != epReady || e.conn.state != connUp {
+			continue
+		}
+		if e.lastHead == e.head && e.unsignaled == e.used() && e.room() > 0 {
+			t.ping(e, workPlain)
+			t.stats.KeepAlives++
+		}
+		e.lastHead = e.head
+	}
+}
+
+// pollLink moves the messages of the link and handles those that came.
+func (t *Transport) pollLink() int {
+	n := t.readLink()
+	if len(t.letters) > 0 {
+		n += t.postLetters()
+	}
+	for len(t.inbox) > 0 {
+		l := t.inbox[0]
+		t.inbox = t.inbox[1:]
+		t.heard(l.peer, l.b)
+	}
+	return n
+}
+
+// readLink takes what the link has. Nothing is done about it yet, but that peers whose
+// processes are gone are condemned.
+func (t *Transport) readLink() int {
+	n := t.link.Poll(linkSink{t})
+	t.link.Wait(0) // takes a Wake back, which would keep its FD readable
+	return n
+}
+
+// linkSink is what the link reports to.
+type linkSink struct{ t *Transport }
+
+var _ transport.Sink = linkSink{}
+
+func (s linkSink) Frame(peer int, _ *wire.Header, payload []byte) {
+	s.t.inbox = append(s.t.inbox, letter{peer, bytes.Clone(payload)})
+}
+func (s linkSink) Dest(int, *wire.Header, int) []byte { return nil }
+func (s linkSink) Landed(int, *wire.Header)           {}
+func (s linkSink) Sent(int, uint32)                   {}
+func (s linkSink) PeerDown(peer int, err error) {
+	s.t.condemn(peer, fmt.Errorf("verbs: %s: %w", s.t.who(peer), err))
+}
