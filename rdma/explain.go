@@ -135,7 +135,7 @@ var table = []condition{
 		fix: "compare MTU, Access and MaxReads of both ends"},
 	{kind: StatusRemoteAccess, what: "the peer's memory is not registered any more, or does not allow the access",
 		fix: "the peer must keep it registered until the operation is over"},
-	{kind: StatusRemoteOperation, what: "the peer could not do the operation: its receive's memory is not registered", fix: "see the peer's log"},
+	{kind: StatusRemoteOperation, what: "the peer could not do the operation: its receive's memory is not registered (on soft-RoCE also: its receive is too short)", fix: "see the peer's log"},
 	{kind: StatusRetryExceeded, what: "the peer did not answer: its process has ended, its queue pair failed, or the network is broken",
 		fix: "see the peer's log; if it lives, test the link with ib_write_bw and the same GIDs, and let UDP port 4791 pass"},
 	{kind: StatusRNRRetryExceeded, what: "the peer posted no receive in time", fix: "is the peer's process stopped or swapping?"},

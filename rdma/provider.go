@@ -171,6 +171,10 @@ type Limits struct {
 	// not: a peer that never posts would keep the kernel busy.
 	RNRForever bool
 
+	// Solicited says that Arm for solicited completions only is quiet about others. Where
+	// it is false, that is the same as to arm for all.
+	Solicited bool
+
 	// Inspects says that the device finds mistakes that others let pass: a region
 	// that is closed while posted work needs it is ErrBusy, a slot of a send queue
 	// is not free before a completion was polled, a CQ that overran takes its QPs along.

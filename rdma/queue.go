@@ -9,7 +9,7 @@ type CQ interface {
 
 	// Arm asks for one notification on the channel at the next completion that
 	// enters the queue; with solicitedOnly at the next of a message sent with
-	// Solicited, or, on most devices, that is an error. What is in the queue
+	// Solicited, or, on most devices, that is an error, see Limits.Solicited. What is in the queue
 	// already does not count: poll after Arm, before waiting. Arming again
 	// before the notification is harmless.
 	Arm(solicitedOnly bool) error

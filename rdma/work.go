@@ -60,7 +60,9 @@ type SendWR struct {
 	// is empty then. For Send and Write, with and without immediate, up to QPCaps.MaxInline.
 	Inline []byte
 
-	RemoteAddr uint64 // for operations on memory of the peer
+	// RemoteAddr and RKey are for operations on memory of the peer. The address of an atomic that is not a
+	// multiple of 8 is refused, by Post or by the peer.
+	RemoteAddr uint64
 	RKey       uint32
 	Imm        uint32 // a number; the provider takes care of the byte order
 

@@ -34,7 +34,7 @@ func DefaultLimits() rdma.Limits {
 	return rdma.Limits{
 		Ports: 1, MaxQPs: 4096, MaxQPWRs: 4096, MaxSGEs: 16, MaxInline: 256, MaxCQs: 256, MaxCQEs: 1 << 16,
 		MaxSRQs: 64, MaxSRQWRs: 8192, MaxMRs: 4096, MaxMRBytes: 1 << 36, MaxReads: 16, Atomics: true,
-		MaxRetries: 7, RNRForever: true, Inspects: true,
+		MaxRetries: 7, RNRForever: true, Solicited: true, Inspects: true,
 	}
 }
 
@@ -137,7 +137,7 @@ func withDefaults(opts CardOptions) rdma.Limits {
 	if l.MaxRetries == 0 { // no device has none: these limits were not given
 		l.MaxRetries, l.RNRForever, l.Atomics = d.MaxRetries, d.RNRForever, d.Atomics
 	}
-	l.Ports, l.Inspects = 1, !opts.Soft
+	l.Ports, l.Solicited, l.Inspects = 1, true, !opts.Soft
 	if opts.Soft {
 		l.MaxRetries, l.RNRForever = min(6, l.MaxRetries), false
 	}

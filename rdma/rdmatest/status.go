@@ -58,7 +58,8 @@ func testLocalSend(t *testing.T, open Open) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a, b := pair(t, open, config{})
-			b.recv(rdma.RecvWR{ID: 1})
+			// Room for what leaves before the device finds the mistake.
+			b.recv(rdma.RecvWR{ID: 1, SGL: b.alloc(8192, rdma.LocalWrite).seg(0, 8192)})
 			wr := tc.wr(a, b)
 			wr.ID = 7 // not signaled: an error completes all the same
 			a.send(wr)
@@ -96,7 +97,7 @@ func testLocalReceive(t *testing.T, open Open) {
 }
 
 // A message that is one byte longer than the receive that takes it. Soft-RoCE
-// gives the receiver the sender's status.
+// calls that an operation error, at both ends.
 func testMistakeShortReceive(t *testing.T, open Open) {
 	for _, size := range []int{0, 1, 5000} {
 		a, b := pair(t, open, config{})
@@ -104,8 +105,8 @@ func testMistakeShortReceive(t *testing.T, open Open) {
 		set(src.b, 0xcc)
 		b.recv(rdma.RecvWR{ID: 1, SGL: dst.seg(0, size)})
 		a.send(rdma.SendWR{ID: 2, Flags: rdma.Signaled, SGL: src.seg(0, size+1)})
-		a.failure(2, rdma.StatusRemoteInvalidRequest)
-		b.failure(1, rdma.StatusLocalLength, rdma.StatusRemoteInvalidRequest)
+		a.failure(2, rdma.StatusRemoteInvalidRequest, rdma.StatusRemoteOperation)
+		b.failure(1, rdma.StatusLocalLength, rdma.StatusRemoteInvalidRequest, rdma.StatusLocalOperation)
 		b.wantAll(dst.b[size:], 0, "behind a receive that was too short")
 	}
 }
@@ -149,7 +150,14 @@ func testRemote(t *testing.T, open Open) {
 			}
 			b.recv(rdma.RecvWR{ID: 1})
 			wr.ID, wr.Flags = 7, rdma.Signaled
-			a.send(wr)
+			if wr.Op.Atomic() && wr.RemoteAddr%8 != 0 { // the one mistake that may be found at once
+				if n, err := a.qp.PostSend([]rdma.SendWR{wr}); n == 0 {
+					a.wantErr(err, rdma.ErrInvalid)
+					return
+				}
+			} else {
+				a.send(wr)
+			}
 			a.failure(7, tc.want...)
 			a.wantStateSoon(a.qp, rdma.StateError)
 		})
