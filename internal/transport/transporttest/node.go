@@ -34,8 +34,9 @@ type node struct {
 	got  [][]event // by peer
 	seen int       // events, discarded bulk payloads and sent reports
 	sent [][]uint32
-	down []error // by peer
-	errs []error // reports that break the contract
+	done [][]doneReport // by peer, of a transport.Remote
+	down []error        // by peer
+	errs []error        // reports that break the contract
 
 	// dest overrides where bulk payloads go.
 	dest func(peer int, h *wire.Header, n int) []byte
@@ -83,6 +84,22 @@ func (d *node) Landed(peer int, h *wire.Header) {
 func (d *node) Sent(peer int, token uint32) {
 	d.seen++
 	d.sent[peer] = append(d.sent[peer], token)
+}
+
+// doneReport is the end of an operation on a window.
+type doneReport struct {
+	token uint32
+	old   uint64
+}
+
+var _ transport.RemoteSink = (*node)(nil)
+
+func (d *node) Done(peer int, token uint32, old uint64) {
+	d.seen++
+	if d.down[peer] != nil {
+		d.complain("rank %d: Done from %d after it was reported down", d.rank, peer)
+	}
+	d.done[peer] = append(d.done[peer], doneReport{token, old})
 }
 
 func (d *node) PeerDown(peer int, err error) {
@@ -193,7 +210,7 @@ func open(t *testing.T, newWorld func(t *testing.T, n int) *World, n int) ([]*no
 	nodes := make([]*node, n)
 	for i, tr := range w.Ranks {
 		nodes[i] = &node{Transport: tr, rank: i, n: n,
-			got: make([][]event, n), sent: make([][]uint32, n), down: make([]error, n), into: make([][]byte, n)}
+			got: make([][]event, n), sent: make([][]uint32, n), done: make([][]doneReport, n), down: make([]error, n), into: make([][]byte, n)}
 	}
 	t.Cleanup(func() { shut(t, w, nodes) })
 	return nodes, w

@@ -1,7 +1,8 @@
 // Package transporttest is the conformance suite for transports: a transport
 // is right when it passes [Run]. It checks what package transport promises and
 // nothing else: order, integrity, back-pressure, bulk transfers, sleeping and
-// waking, deaths, and that every resource comes back.
+// waking, deaths, and that every resource comes back. The tests of Exposer and
+// Remote do nothing for a transport that is neither.
 //
 // The suite only uses the exported contract. A world is a set of transports in
 // one process, one for each rank, connected to each other. Every rank reaches
@@ -24,8 +25,9 @@ type World struct {
 	// transport of that rank; the suite does not touch it again.
 	Kill func(rank int)
 
-	// Alloc returns memory of a rank that its Describe describes and its peers
-	// Pull. Nil for a transport without such memory.
+	// Alloc returns memory of a rank that its peers reach without a copy: its Describe
+	// describes it, and they Pull it; or its Expose and Grant open it to them. Nil for a
+	// transport without such memory.
 	Alloc func(rank, n int) ([]byte, error)
 
 	// Close gives back what belongs to the world and to no transport. May be nil.
@@ -64,6 +66,15 @@ func Run(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 		{"PeerDownEndsWait", testPeerDownEndsWait},
 		{"MarkDown", testMarkDown},
 		{"Regions", testRegions},
+		{"Expose", testExpose},
+		{"ExposeMany", testExposeMany},
+		{"ExposeBothWays", testExposeBothWays},
+		{"ExposePeerDown", testExposePeerDown},
+		{"RemotePutGet", testRemotePutGet},
+		{"RemoteOrder", testRemoteOrder},
+		{"RemoteAtomics", testRemoteAtomics},
+		{"RemoteBounds", testRemoteBounds},
+		{"RemotePeerDown", testRemotePeerDown},
 		{"NoLeaks", testNoLeaks},
 		{"NoAllocations", testNoAllocations},
 	} {

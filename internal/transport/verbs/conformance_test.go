@@ -9,11 +9,7 @@ import (
 // conformance runs the suite of transports over a fabric.
 func conformance(t *testing.T, o options) {
 	transporttest.Run(t, func(t *testing.T, n int) *transporttest.World {
-		s := newWorld(t, n, o).suite()
-		if o.cfg == nil {
-			s.Alloc = nil
-		}
-		return s
+		return newWorld(t, n, o).suite()
 	})
 }
 
