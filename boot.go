@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/weft-hpc/weft/cgo/ibverbs"
 	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/topo"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/transport/shm"
 	"github.com/weft-hpc/weft/internal/transport/tcp"
+	"github.com/weft-hpc/weft/internal/transport/verbs"
+	"github.com/weft-hpc/weft/rdma"
 )
 
 // connect chooses the transports of a rank that weftrun started, and joins the
@@ -37,8 +41,10 @@ func connect(ctx context.Context, cfg *config, client *control.Client) (*link, e
 		return connectShm(ctx, l, client, "as asked")
 	case "tcp":
 		return connectTCP(ctx, l, client, "as asked")
+	case "verbs":
+		return connectVerbs(ctx, l, client, cfg, "as asked")
 	}
-	return nil, fmt.Errorf("%w: there is no transport %q; use auto, shm or tcp", ErrTransport, asked)
+	return nil, fmt.Errorf("%w: there is no transport %q; use auto, shm, tcp or verbs", ErrTransport, asked)
 }
 
 func connectShm(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
@@ -62,13 +68,59 @@ func connectShm(ctx context.Context, l *link, client *control.Client, why string
 	return l, nil
 }
 
-func connectTCP(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
+// listen opens the TCP transport of a rank.
+func listen(client *control.Client) (*tcp.Transport, error) {
 	env := client.Env()
 	t, err := tcp.Listen(tcp.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Secret: client.Secret(),
-		Interface: env.Interface, Loopback: env.LocalSize() == env.Size,
-		Notice: func(line string) { fmt.Fprintf(os.Stderr, "weft: rank %d: %s\n", env.Rank, line) }})
+		Interface: env.Interface, Loopback: env.LocalSize() == env.Size, Notice: notices(env.Rank)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: tcp: %w", ErrTransport, err)
+	}
+	return t, nil
+}
+
+// notices prints what a transport has to tell the user.
+func notices(rank int) func(string) {
+	return func(line string) { fmt.Fprintf(os.Stderr, "weft: rank %d: %s\n", rank, line) }
+}
+
+// connectVerbs reaches all ranks over RDMA. TCP connects them, and sees who dies.
+func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *config, why string) (*link, error) {
+	env := client.Env()
+	provider, err := rdma.Lookup(ibverbs.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
+	}
+	outOfBand, err := listen(client)
+	if err != nil {
+		return nil, err
+	}
+	t, err := verbs.Open(verbs.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Provider: provider, Device: env.Device,
+		NUMA: topo.System.OwnNode(), Control: outOfBand, ArenaBytes: env.Arena, Oversubscribed: env.Oversubscribed,
+		Read: cfg.rdmaRead, Notice: notices(env.Rank)})
+	if err != nil {
+		outOfBand.Close()
+		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
+	}
+	cards, err := client.Join(ctx, outOfBand.Card())
+	if err == nil {
+		err = outOfBand.SetCards(cards)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	l.transports = []transport.Transport{t}
+	l.route = routeAll(l.size, l.rank, t)
+	l.arena = t.Arena()
+	l.via = "verbs: " + why + "; " + t.About()
+	return l, nil
+}
+
+func connectTCP(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
+	t, err := listen(client)
+	if err != nil {
+		return nil, err
 	}
 	cards, err := client.Join(ctx, t.Card())
 	if err == nil {

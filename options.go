@@ -13,8 +13,10 @@ type config struct {
 	transport  string // what --transport says otherwise
 	unexpected int64
 	eagerMax   int // below the transport's; 0: no limit
+	rdmaRead   bool
 	codec      Codec
 	fabric     sim.Config
+	windowVia  string // restricts windows to one way to work, if not empty
 	killed     func(kill func(rank int))
 	cancel     context.CancelCauseFunc // of Main's context
 }
@@ -40,8 +42,13 @@ func (cfg *config) window(size int) int64 {
 }
 
 // WithTransport asks for a transport by name, like weftrun's --transport,
-// which it overrides: auto, shm or tcp. One that cannot be used is an error.
+// which it overrides: auto, shm, tcp or verbs. One that cannot be used is an error.
 func WithTransport(name string) Option { return func(c *config) { c.transport = name } }
+
+// WithRDMARead has the receiver of a large message from memory of Alloc fetch it by
+// RDMA READ, instead of the sender write it. That saves an answer, and on most
+// devices costs bandwidth. It matters to verbs only, and is the same on all ranks.
+func WithRDMARead() Option { return func(c *config) { c.rdmaRead = true } }
 
 // WithUnexpectedLimit bounds the bytes of messages that a rank holds before
 // they are received; the default is 64 MiB. The limit is divided among the

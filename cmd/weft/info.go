@@ -75,6 +75,7 @@ type info struct {
 	Ptrace    topo.Answer       `json:"ptrace"`
 	RDMA      topo.Answer       `json:"rdma"`
 
+	Verbs      *rdmaInfo       `json:"verbs,omitempty"` // what the RDMA library tells
 	Transports []transportInfo `json:"transports"`
 	Choice     []string        `json:"choice"` // what a job would get here, and why
 }
@@ -158,6 +159,9 @@ func (i *info) print(w io.Writer) error {
 	row("memlock", i.Memlock.text(func(l limit) string { return fmt.Sprintf("%s, at most %s", size(l.Soft), size(l.Hard)) }))
 	row("read a peer's memory", i.Ptrace.String())
 	row("RDMA devices", i.RDMA.String())
+	if i.Verbs != nil {
+		i.Verbs.rows(row)
+	}
 	if i.Links.Error != "" {
 		row("interfaces", "unknown ("+i.Links.Error+")")
 	}

@@ -5,26 +5,34 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-hpc/weft/cgo/ibverbs"
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
 	"github.com/weft-hpc/weft/internal/transport/shm"
 	"github.com/weft-hpc/weft/internal/transport/tcp"
+	"github.com/weft-hpc/weft/rdma"
 )
 
 // probe tries what this build has, as a job would: to see a device proves
 // nothing.
 func (i *info) probe() {
-	s, t := probeShm(), probeTCP()
-	verbs := topo.Answer{State: topo.Absent, Why: "not built in"}
-	if i.RDMA.State == topo.Absent {
-		verbs.Why += ", and this machine has no RDMA device"
+	s, t, v := probeShm(), probeTCP(), i.probeVerbs()
+	i.Transports = []transportInfo{{"shm", s}, {"tcp", t}, {"verbs", v}}
+	i.Choice = i.choices(s, t, v)
+}
+
+// probeVerbs opens every RDMA device, and chooses a port and an address as a rank would.
+func (i *info) probeVerbs() topo.Answer {
+	p, err := rdma.Lookup(ibverbs.Name)
+	if err != nil {
+		return topo.Answer{State: topo.Absent, Why: err.Error()}
 	}
-	i.Transports = []transportInfo{{"shm", s}, {"tcp", t}, {"verbs", verbs}}
-	i.Choice = i.choices(s, t)
+	i.Verbs = gatherRDMA(p, topo.System.OwnNode())
+	return i.Verbs.verbsAnswer()
 }
 
 // choices says what a job would get on this machine, and why.
-func (i *info) choices(shm, tcp topo.Answer) []string {
+func (i *info) choices(shm, tcp, verbs topo.Answer) []string {
 	inside := "between ranks of this host: shm, as it works here"
 	switch {
 	case shm.State == topo.Present:
@@ -33,7 +41,10 @@ func (i *info) choices(shm, tcp topo.Answer) []string {
 	default:
 		inside = "between ranks of this host: nothing, as shm is " + shm.String() + " and tcp " + tcp.String()
 	}
-	const between = "to other hosts: not in this release; verbs is not built in, and weftrun starts ranks on one host"
+	between := "to other hosts: not in this release, as weftrun starts ranks on one host"
+	if verbs.State == topo.Present {
+		between += "; between these, --transport verbs uses " + verbs.Why
+	}
 	out := []string{inside, between}
 	if n := len(i.Cores.Value); n > 0 {
 		out = append(out, fmt.Sprintf("binding: up to %d ranks get a core each; more are not bound, and sleep early when they wait", n))

@@ -145,6 +145,22 @@ func (r Root) Nodes() ([]Node, error) {
 	return nodes, nil
 }
 
+// OwnNode returns the NUMA node that holds all processors which this process may
+// use, and -1 if none does or it cannot be told.
+func (r Root) OwnNode() int {
+	cpus, err := Allowed()
+	if err != nil || len(cpus) == 0 {
+		return -1
+	}
+	nodes, _ := r.Nodes()
+	for _, n := range nodes {
+		if !slices.ContainsFunc(cpus, func(c int) bool { return !slices.Contains(n.CPUs, c) }) {
+			return n.ID
+		}
+	}
+	return -1
+}
+
 // LastCache returns the size in bytes of the largest cache that cpu can use, and
 // the processors that share it. Size 0: the kernel does not tell.
 func (r Root) LastCache(cpu int) (size int64, shared []int, err error) {
