@@ -118,7 +118,8 @@ func (p *Provider) open(lib *C.struct_weft_lib, info rdma.DeviceInfo, io IO) (*d
 	ctx, err := C.weft_open(lib, cname, &l)
 	if ctx == nil {
 		e := &rdma.Error{Op: rdma.OpOpenDevice, Device: info.Name, Errno: errnoOf(err)}
-		if _, err := os.Stat(info.Path); errors.Is(err, os.ErrNotExist) {
+		refused := e.Errno == syscall.EACCES || e.Errno == syscall.EPERM
+		if _, err := os.Stat(info.Path); errors.Is(err, os.ErrNotExist) && !refused {
 			e.Kind = rdma.ErrPermission
 			e.What = "its file " + info.Path + " is not here"
 			e.Hint = "in a container, docker run --device=/dev/infiniband; else modprobe ib_uverbs"
