@@ -21,7 +21,7 @@ const module = "github.com/weft-hpc/weft"
 // explained in ARCHITECTURE.md.
 const layers = `
 # Leaves know nothing of the others.
-internal/wire internal/arena internal/pause internal/kernel: -
+internal/wire internal/arena internal/pause internal/kernel internal/kernel/gen: -
 internal/control internal/topo internal/batch internal/plane: -
 internal/lint: -
 collective rdma: -
