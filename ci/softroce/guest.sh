@@ -9,8 +9,10 @@
 # DIR is the run's directory on the host, writable from here. It has:
 #   config    what the host's script wants, as shell assignments
 #   job       the script to run
+#   go        where sr_together=1: the job may start
+#   end       where sr_together=1: the VM may go
 # and gets:
-#   booted    empty: the devices are up and the job starts
+#   booted    empty: the devices are up
 #   counters  a line for each device: name, packets after, packets before
 #   late      empty: the job did not end in time
 #   status    the job's exit status; written last
@@ -73,6 +75,20 @@ if [ -n "$relay" ]; then
 	END
 	chmod +x /run/softroce/bin/relay
 fi
+# vanish: this VM is gone from one moment to the next. It counts as success.
+cat >/run/softroce/bin/vanish <<-END
+	#!/bin/bash
+	echo 0 >$run/status && sync && echo o >/proc/sysrq-trigger
+	sleep 60
+END
+chmod +x /run/softroce/bin/vanish
+
+# together NAME: waits for the file NAME from the host, if there is another VM.
+together() {
+	while [ $sr_together = 1 ] && ! [ -e "$run/$1" ]; do
+		sleep 0.1
+	done
+}
 
 # Through pipes, because a port opens only once: the job may open /dev/stderr.
 mkfifo /run/softroce/out /run/softroce/err
@@ -112,6 +128,7 @@ for d in $devices; do
 	[ $sr_quiet = 1 ] || eval "say \$(show_packets $d \$before_$d)"
 done
 : >"$run/booted"
+together go
 read -r uptime _ </proc/uptime
 log "the job starts after $uptime s"
 
@@ -151,5 +168,6 @@ echo $status >"$run/status"
 read -r uptime _ </proc/uptime
 log "the job ended with status $status after $uptime s"
 sync
+together end
 poweroff -f
 sleep 60

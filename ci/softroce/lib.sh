@@ -14,6 +14,9 @@ readonly sr_wanted_modules=(virtio_pci virtio_net virtio_console virtio_rng 9p 9
 sr_die() { printf 'softroce: %s\n' "$@" >&2; exit 125; }
 sr_say() { (( ${sr_quiet:-0} )) || printf 'softroce: %s\n' "$*" >&2; }
 
+sr_usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | sed '$d'; }
+sr_number() { [[ $2 =~ ^[0-9]{1,9}$ ]] && (( 10#$2 >= $3 && 10#$2 <= $4 )) || sr_die "$1 wants a number from $3 to $4, not '$2'"; }
+
 # sr_fetch_kernel: Debian's kernel package, unpacked into the cache, never installed. The
 # package that linux-image-amd64 stands for now; then kept until `make clean`.
 sr_fetch_kernel() {
@@ -98,7 +101,7 @@ sr_prepare() {
 }
 
 # sr_job DIR DIRECTORY ARGUMENT...: writes the job of a run: the command, with
-# the caller's environment as far as it matters.
+# the caller's environment as far as it matters, and what sr_export has (NAME=VALUE).
 sr_job() {
 	local dir=$1 cwd=$2 name
 	shift 2
@@ -109,7 +112,7 @@ sr_job() {
 			GO[A-Z]* | CGO_* | WEFT_* | HOME | LANG | LC_* | TERM | USER | CC) declare -p "$name" ;;
 			esac
 		done
-		printf 'export PATH=/run/softroce/bin:%q TMPDIR=/run/softroce/tmp SOFTROCE=1\n' "$PATH"
+		printf 'export PATH=/run/softroce/bin:%q TMPDIR=/run/softroce/tmp SOFTROCE=1 %s\n' "$PATH" "${sr_export-}"
 		printf 'cd %q || exit 125\nexec' "$cwd"
 		printf ' %q' "$@"
 		echo
@@ -120,7 +123,8 @@ sr_job() {
 sr_config() {
 	cp "$sr_here/guest.sh" "$1/guest.sh"
 	printf '%s=%q\n' sr_here "$sr_here" sr_modules "$sr_cache/kernel/lib/modules/$sr_version" sr_hostname "$2" \
-		sr_number "$3" sr_limit "$4" sr_mtu "$5" sr_devices "$6" sr_hosts "$7" sr_quiet "${sr_quiet:-0}" >"$1/config"
+		sr_number "$3" sr_limit "$4" sr_mtu "$5" sr_devices "$6" sr_hosts "$7" sr_quiet "${sr_quiet:-0}" \
+		sr_together "${sr_together:-0}" >"$1/config"
 }
 
 # sr_boot DIR OUT ERR ARGUMENT...: starts the VM of the run in DIR, whose job's
@@ -134,7 +138,7 @@ sr_boot() {
 	fi
 	setpriv --pdeathsig KILL qemu-system-x86_64 \
 		-name "softroce,process=softroce-vm" -machine pc -nodefaults -no-user-config -no-reboot -display none \
-		"${accel[@]}" -smp "${SOFTROCE_CPUS:-2}" -m "${SOFTROCE_MEMORY:-4096}" \
+		"${accel[@]}" -smp "${sr_cpus:-2}" -m "${sr_memory:-4096}" \
 		-kernel "$sr_kernel" -initrd "$sr_cache/initramfs.cpio" \
 		-append "console=ttyS0 loglevel=5 panic=-1 random.trust_cpu=on mitigations=off softroce.run=$dir softroce.share=$sr_share" \
 		-chardev "file,id=boot,path=$dir/boot.log" -serial chardev:boot \

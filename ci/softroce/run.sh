@@ -31,26 +31,25 @@ cd "$(dirname "$0")/../.." || exit 125
 . ci/softroce/counters.sh
 
 limit=600 require=0 devices=1 mtu=9000 only_vm=0 keep=0 sr_quiet=0
-usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$sr_here/run.sh" | sed '$d' >&2; exit 125; }
-number() { [[ $2 =~ ^[0-9]+$ ]] && (( $2 >= $3 && $2 <= $4 )) || sr_die "$1 wants a number from $3 to $4, not '$2'"; }
 command=()
 while (( $# )); do
 	case $1 in
-	--timeout) number "$1" "${2-}" 1 86400; limit=$2; shift ;;
-	--devices) number "$1" "${2-}" 1 4; devices=$2; shift ;;
-	--mtu) number "$1" "${2-}" 1280 9000; mtu=$2; shift ;;
+	--timeout) sr_number "$1" "${2-}" 1 86400; limit=$2; shift ;;
+	--devices) sr_number "$1" "${2-}" 1 4; devices=$2; shift ;;
+	--mtu) sr_number "$1" "${2-}" 1280 9000; mtu=$2; shift ;;
 	--require-traffic) require=1 ;;
 	--vm) only_vm=1 ;;
 	--keep) keep=1 ;;
 	-q) sr_quiet=1 ;;
+	--help | -h) sr_usage "$sr_here/run.sh"; exit 0 ;;
 	--) shift; command=("$@"); break ;;
-	-*) echo "softroce: unknown option $1" >&2; usage ;;
+	-*) echo "softroce: unknown option $1" >&2; sr_usage "$sr_here/run.sh" >&2; exit 125 ;;
 	*) (( $# == 1 )) || sr_die "one shell command, or -- and a command with arguments; see --help"
 		[[ -n $1 ]] && command=(bash -c "$1") ;;
 	esac
 	shift
 done
-(( ${#command[@]} )) || usage
+(( ${#command[@]} )) || { sr_usage "$sr_here/run.sh" >&2; exit 125; }
 
 judge() { # STATUS COUNTERS-FILE
 	(( $1 == 0 && require )) && ! moved "$2" && {
