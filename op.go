@@ -25,8 +25,8 @@ type (
 )
 
 // Op is a reduction operator on elements of type T. Make one with Sum, Prod,
-// Min, Max, BitAnd, BitOr, BitXor or OpFunc; a wrong pair of operator and type
-// does not compile.
+// Min, Max, MinLoc, MaxLoc, BitAnd, BitOr, BitXor, And, Or, Xor, OpFunc or OpSlice;
+// a wrong pair of operator and type does not compile.
 type Op[T any] struct {
 	name    string
 	variant uint16 // hash of what has to agree between ranks
@@ -35,29 +35,6 @@ type Op[T any] struct {
 
 // Name returns the operator's name.
 func (o Op[T]) Name() string { return o.name }
-
-// OpFunc makes an operator of f, which must be associative. Unless it is
-// commutative, it is applied in rank order: f(f(a0, a1), a2) and so on, up to
-// association. f runs on the goroutine that called the collective, and must
-// not call weft.
-func OpFunc[T any](name string, commutative bool, f func(a, b T) T) Op[T] {
-	if f == nil {
-		panic("weft: OpFunc " + name + " without a function")
-	}
-	left := func(inout, in []T) {
-		for i := range inout {
-			inout[i] = f(inout[i], in[i])
-		}
-	}
-	right := func(inout, in []T) {
-		for i := range inout {
-			inout[i] = f(in[i], inout[i])
-		}
-	}
-	op := rawOp(commutative, left)
-	op.Right = bytesKernel(right)
-	return Op[T]{name, opVariant(name, commutative), op}
-}
 
 // opVariants names the operators of this process by their hash, for errors.
 var opVariants sync.Map // uint16 -> string

@@ -40,7 +40,7 @@ func (s *Scope) add(c *Comm, call string, el *elem, peer, tag int) *Request {
 	if s.n < len(s.all) {
 		r = s.all[s.n]
 		r.op.Recycle()
-		r.failed = nil
+		r.failed, r.run = nil, nil
 	} else {
 		if len(s.slab) == 0 {
 			s.slab = make([]Request, slabSize)
@@ -62,7 +62,7 @@ func (s *Scope) Wait() error {
 	var first error
 	for _, r := range s.all[:s.n] {
 		if r.failed == nil {
-			r.c.w.engine.Wait(s.ctx, &r.op)
+			r.wait(s.ctx)
 			if r.op.Err == nil {
 				continue
 			}
@@ -75,7 +75,7 @@ func (s *Scope) Wait() error {
 	return first
 }
 
-// Request is an operation in progress. It owns its buffer until it is done.
+// Request is an operation or a collective in progress. It owns its buffer until it is done.
 // Its methods may be called by any goroutine.
 type Request struct {
 	op     progress.Op
@@ -87,6 +87,22 @@ type Request struct {
 	tag    int
 	failed error // it was never started
 	st     Status
+
+	run *collRun // of a collective
+	own *collRun // kept for the next one
+}
+
+// wait waits until the request is done; when ctx ends it is withdrawn, if it can be.
+func (r *Request) wait(ctx context.Context) {
+	e := r.c.w.engine
+	if r.run == nil {
+		e.Wait(ctx, &r.op)
+		return
+	}
+	if !e.Await(ctx, &r.op) {
+		e.Abort(&r.run.task, context.Cause(ctx))
+		e.Await(context.Background(), &r.op)
+	}
 }
 
 // Isend starts a Send and returns at once. buf must not be changed until the
@@ -163,8 +179,13 @@ var closedChan = sync.OnceValue(func() chan struct{} {
 // Cancel asks for the request to be withdrawn, which is possible until it has
 // matched. It returns true if the request is done now; otherwise it is done
 // later, withdrawn or not, and Wait tells. A withdrawn request's error is
-// context.Canceled.
+// context.Canceled. A collective that is not done yet is ended, and its
+// communicator revoked.
 func (r *Request) Cancel() bool {
+	if r.failed == nil && r.run != nil {
+		r.c.w.engine.Abort(&r.run.task, context.Canceled)
+		return r.op.Finished()
+	}
 	return r.failed != nil || r.c.w.engine.Cancel(&r.op)
 }
 
@@ -175,6 +196,12 @@ func (r *Request) result() (Status, error) {
 			return r.st, nil
 		}
 		return Status{}, r.failed
+	}
+	if r.run != nil {
+		if r.op.Err != nil {
+			return Status{}, r.c.collectiveFailure(r.ctx, r.call, r.el, r.op.Err)
+		}
+		return noStatus, nil
 	}
 	st := r.c.statusOf(r.op.Status, r.el, len(r.op.Buf), r.op.Err)
 	if r.op.Err != nil {

@@ -81,87 +81,134 @@ var defaults = Thresholds{
 // Select returns the algorithm for a call. It depends on its arguments alone,
 // so all ranks choose alike.
 func (t *Thresholds) Select(k Kind, s Shape, commutative bool) *Algorithm {
+	alg, _ := t.Explain(k, s, commutative)
+	return alg
+}
+
+// Why an algorithm is chosen.
+const (
+	fewestSteps = "short: the fewest steps count"
+	fewestBytes = "long: the fewest bytes count"
+	pipelining  = "very long: each rank sends every byte once, and filling the pipeline does not matter"
+	manyRanks   = "few bytes for each of many ranks: a ring would have too many steps"
+	straight    = "long blocks: nobody passes on what is not its own"
+	allAtOnce   = "all messages at once: a slow rank holds up nobody else"
+	onePeer     = "long blocks: one peer at a time, so that messages do not share links"
+	twoRanks    = "two ranks: one exchange"
+	noChoice    = "only the root knows the lengths, so there is nothing to choose by"
+	anyLength   = "does not depend on the length"
+)
+
+// Explain is Select with the reason in words.
+func (t *Thresholds) Explain(k Kind, s Shape, commutative bool) (alg *Algorithm, why string) {
 	even := s.Ranks&(s.Ranks-1) == 0
 	part := s.Bytes / s.Ranks
 	switch k {
 	case KindBcast:
 		switch {
-		case s.Bytes <= t.BcastBinomial || s.Ranks <= 2:
-			return &bcastBinomial
+		case s.Ranks <= 2:
+			return &bcastBinomial, twoRanks
+		case s.Bytes <= t.BcastBinomial:
+			return &bcastBinomial, fewestSteps
 		case even && s.Bytes <= t.BcastDoubling:
-			return &bcastScatterDoubling
+			return &bcastScatterDoubling, fewestBytes
 		case part < t.TreePart:
-			return &bcastTree
+			return &bcastTree, manyRanks
 		case s.Bytes > t.BcastRing && part >= t.ChainPart:
-			return &bcastChain
+			return &bcastChain, pipelining
 		}
-		return &bcastScatterRing
+		return &bcastScatterRing, fewestBytes
 	case KindGather:
 		if part > t.GatherBinomial {
-			return &gatherLinear
+			return &gatherLinear, straight
 		}
+		return &gatherBinomial, fewestSteps
 	case KindScatter:
 		if part > t.GatherBinomial {
-			return &scatterLinear
+			return &scatterLinear, straight
 		}
-	case KindAllgatherv:
-		if s.Bytes > t.AllgathervBruck {
-			return &allgathervRing
-		}
-	case KindAlltoall:
-		switch {
-		case part <= t.AlltoallBruck && s.Ranks >= 8:
-			return &alltoallBruck
-		case part > t.AlltoallPosted:
-			return &alltoallPairwise
-		}
-	case KindReduceScatterBlock:
-		if s.Bytes > t.ReduceScatterHalving || s.Ranks <= 2 {
-			return &reduceScatterBlockPairwise
-		}
-	case KindReduceScatter:
-		if s.Bytes > t.ReduceScatterHalving || s.Ranks <= 2 {
-			return &reduceScatterPairwise
-		}
-	case KindScan:
-		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
-			return &scanChain
-		}
-	case KindExscan:
-		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
-			return &exscanChain
-		}
+		return &scatterBinomial, fewestSteps
+	case KindGatherv:
+		return &gathervLinear, noChoice
+	case KindScatterv:
+		return &scattervLinear, noChoice
 	case KindAllgather:
 		switch {
 		case even && s.Bytes <= t.AllgatherDoubling:
-			return &allgatherDoubling
+			return &allgatherDoubling, fewestSteps
 		case !even && s.Bytes <= t.AllgatherBruck:
-			return &allgatherBruck
+			return &allgatherBruck, fewestSteps
 		}
-		return &allgatherRing
+		return &allgatherRing, fewestBytes
+	case KindAllgatherv:
+		if s.Bytes > t.AllgathervBruck {
+			return &allgathervRing, fewestBytes
+		}
+		return &allgathervBruck, fewestSteps
+	case KindAlltoall:
+		switch {
+		case part <= t.AlltoallBruck && s.Ranks >= 8:
+			return &alltoallBruck, fewestSteps
+		case part > t.AlltoallPosted:
+			return &alltoallPairwise, onePeer
+		}
+		return &alltoallPosted, allAtOnce
+	case KindAlltoallv:
+		return &alltoallvPosted, allAtOnce
 	case KindReduce:
-		if s.Bytes <= t.ReduceBinomial {
-			return &reduceBinomial
+		switch {
+		case s.Bytes <= t.ReduceBinomial:
+			return &reduceBinomial, fewestSteps
+		case s.Bytes > t.ReduceHalving && part >= t.ChainPart:
+			return &reduceChain, pipelining
 		}
-		if s.Bytes > t.ReduceHalving && part >= t.ChainPart {
-			return &reduceChain
-		}
-		return &reduceHalving
+		return &reduceHalving, fewestBytes
 	case KindAllreduce:
 		switch {
 		case s.Bytes <= t.AllreduceDoubling:
-			return &allreduceDoubling
+			return &allreduceDoubling, fewestSteps
 		case !even && commutative && s.Bytes > t.AllreduceHalving:
-			return &allreduceRing
+			return &allreduceRing, fewestBytes
 		}
-		return &allreduceHalving
+		return &allreduceHalving, fewestBytes
+	case KindReduceScatterBlock:
+		switch {
+		case s.Ranks <= 2:
+			return &reduceScatterBlockPairwise, twoRanks
+		case s.Bytes > t.ReduceScatterHalving:
+			return &reduceScatterBlockPairwise, onePeer
+		}
+		return &reduceScatterBlockHalving, fewestSteps
+	case KindReduceScatter:
+		switch {
+		case s.Ranks <= 2:
+			return &reduceScatterPairwise, twoRanks
+		case s.Bytes > t.ReduceScatterHalving:
+			return &reduceScatterPairwise, onePeer
+		}
+		return &reduceScatterHalving, fewestSteps
+	case KindScan:
+		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
+			return &scanChain, pipelining
+		}
+		return &scanDoubling, fewestSteps
+	case KindExscan:
+		if s.Bytes > t.ScanDoubling && part >= t.ChainPart {
+			return &exscanChain, pipelining
+		}
+		return &exscanDoubling, fewestSteps
 	}
-	return registry[k][0]
+	return registry[k][0], anyLength
 }
 
 // Select returns the algorithm that the entry points run for a call.
 func Select(k Kind, ranks int, a *Args) *Algorithm {
 	return defaults.Select(k, ShapeOf(k, ranks, *a), a.Op.Commutative)
+}
+
+// Explain is Select of a call's shape, with the reason in words.
+func Explain(k Kind, s Shape, commutative bool) (alg *Algorithm, why string) {
+	return defaults.Explain(k, s, commutative)
 }
 
 func run(k Kind, p Peer, a Args) error {

@@ -143,12 +143,12 @@ func (e *Engine) BeginCollective(m *proto.Comm, sig wire.Signature) error {
 	return e.core.BeginCollective(m.Coll, sig)
 }
 
-// EndCollective notes its end. An error revokes m, so that no member waits for
-// this rank.
-func (e *Engine) EndCollective(m *proto.Comm, err error) {
+// EndCollective notes the end of the collective with a number. An error revokes m,
+// so that no member waits for this rank.
+func (e *Engine) EndCollective(m *proto.Comm, seq uint32, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.core.EndCollective(m.Coll)
+	e.core.EndCollective(m.Coll, seq)
 	if err != nil {
 		e.core.Revoke(m, err, err.Error())
 		e.act()

@@ -103,6 +103,7 @@ type Engine struct {
 	closed  bool   // the transports are not touched any more, guarded by mu
 	leaving bool   // this rank has said goodbye, guarded by mu
 	remote  remotes
+	ready   []*Task // that can go on, guarded by mu
 
 	// The context whose end wakes the poller; the poller's.
 	watched <-chan struct{} // its Done
@@ -128,6 +129,7 @@ type Op struct {
 	notify   chan struct{} // capacity 1; made by the first goroutine that parks
 	parked   int           // goroutines that wait for notify
 	closed   chan struct{} // for select, closed when the operation is done
+	task     *Task         // that it is a message of
 }
 
 // Finished reports whether the operation is done, and its results are there.
@@ -137,7 +139,7 @@ func (o *Op) Finished() bool { return o.finished.Load() }
 func (o *Op) Recycle() {
 	o.Op.Reset()
 	o.finished.Store(false)
-	o.closed, o.Old = nil, 0
+	o.closed, o.Old, o.task = nil, 0, nil
 }
 
 // New returns an engine and starts its I/O goroutine. The engine owns the
@@ -240,7 +242,7 @@ func (e *Engine) poll() int {
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
 	}
-	if len(e.core.Out)+len(e.core.Done) > 0 {
+	if len(e.core.Out)+len(e.core.Done)+len(e.ready) > 0 {
 		e.act()
 	}
 	if len(e.blocked) > 0 {
@@ -256,7 +258,7 @@ func (e *Engine) poll() int {
 
 // act carries out the core's actions until there are none.
 func (e *Engine) act() {
-	for len(e.core.Out) > 0 || len(e.core.Done) > 0 {
+	for len(e.core.Out)+len(e.core.Done)+len(e.ready) > 0 {
 		for i := 0; i < len(e.core.Out); i++ { // it may grow on the way
 			e.carryOut(&e.core.Out[i])
 		}
@@ -270,6 +272,7 @@ func (e *Engine) act() {
 		}
 		clear(e.pulled)
 		e.pulled = e.pulled[:0]
+		e.runReady()
 	}
 }
 
@@ -381,11 +384,15 @@ func (e *Engine) flush() (moved int) {
 // finish publishes an operation's results and wakes who waits for it.
 func (e *Engine) finish(p *proto.Op) {
 	op := p.Owner.(*Op)
-	if op.closed != nil {
-		close(op.closed)
+	if op.task != nil {
+		e.taskMessage(op)
+		return
 	}
-	parked, notify := op.parked > 0, op.notify
+	parked, notify, closed := op.parked > 0, op.notify, op.closed
 	op.finished.Store(true) // from here on op may belong to its waiter again
+	if closed != nil {
+		close(closed)
+	}
 	if parked {
 		select {
 		case notify <- struct{}{}:

@@ -41,10 +41,18 @@ type Context struct {
 	comm   *Comm
 	queue  *match.Queue[*Op, *Message]
 	probes []*Op
-	sig    wire.Signature // of the collective in progress
-	inColl bool
-	past   [8]wire.Signature // of the last collectives, by sequence number
+	newest uint32  // number of the newest collective here
+	calls  []entry // of the collectives in progress and the last others, by number
 }
+
+// entry is one collective that this rank has called.
+type entry struct {
+	sig  wire.Signature
+	open bool // it is in progress
+}
+
+// pastCalls is how many collectives a context remembers at least.
+const pastCalls = 8
 
 type commSlot struct {
 	comm   *Comm
@@ -201,11 +209,20 @@ func (x *Context) speaks(rank, world int32) bool {
 // has tells whether the communicator has a member of that rank.
 func (x *Context) has(rank int32) bool { return rank >= 0 && int(rank) < len(x.comm.members) }
 
-// BeginCollective notes the signature of the collective that this rank enters,
-// and returns an error when a message shows that a member has called another.
+// BeginCollective notes the signature of a collective that this rank enters, and
+// returns an error when a message shows that a member has called another. Several
+// may be in progress, nonblocking ones, whose numbers differ.
 func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
-	x.sig, x.inColl = sig, true
-	x.past[sig.Seq%uint32(len(x.past))] = sig
+	if x.calls == nil {
+		x.calls = make([]entry, pastCalls)
+	}
+	for e := x.entry(sig.Seq); e.open && e.sig.Seq != sig.Seq; e = x.entry(sig.Seq) {
+		x.grow()
+	}
+	*x.entry(sig.Seq) = entry{sig, true}
+	if int32(sig.Seq-x.newest) > 0 {
+		x.newest = sig.Seq
+	}
 	var err error
 	if x.queue.Messages() > 0 {
 		x.queue.EachMessage(func(n *match.Node[*Message]) {
@@ -217,27 +234,47 @@ func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
 	return err
 }
 
-// EndCollective notes that no collective is in progress.
-func (c *Core) EndCollective(x *Context) { x.inColl = false }
+// EndCollective notes the end of the collective with a number.
+func (c *Core) EndCollective(x *Context, seq uint32) {
+	if x.calls != nil && x.entry(seq).sig.Seq == seq {
+		x.entry(seq).open = false
+	}
+}
+
+// entry returns the place of a collective among calls.
+func (x *Context) entry(seq uint32) *entry { return &x.calls[seq%uint32(len(x.calls))] }
+
+// grow makes room for more collectives in progress.
+func (x *Context) grow() {
+	old := x.calls
+	x.calls = make([]entry, 2*len(old))
+	for _, e := range old {
+		*x.entry(e.sig.Seq) = e
+	}
+}
 
 // disagrees tells whether a message shows that its sender made another call
 // than this rank: its signature differs from that of the same call here, or
 // belongs to a call that is over here, which has received all its messages.
 func (x *Context) disagrees(sig *wire.Signature) bool {
-	switch d := int32(sig.Seq - x.sig.Seq); {
-	case d < 0:
-		return true
-	case d == 0:
-		return !x.inColl || *sig != x.sig
+	if int32(sig.Seq-x.newest) > 0 {
+		return false
 	}
-	return false
+	if x.calls == nil {
+		return true
+	}
+	e := x.entry(sig.Seq)
+	return !e.open || *sig != e.sig
 }
 
 // mismatch is the error for a message that disagrees.
 func (x *Context) mismatch(m *Message) error {
-	mine := x.past[m.sig.Seq%uint32(len(x.past))]
-	if mine.Seq != m.sig.Seq {
-		mine = x.sig // the call itself is forgotten
+	e := &MismatchError{Theirs: m.sig, Rank: m.node.Src}
+	if x.calls == nil {
+		return e
 	}
-	return &MismatchError{Mine: mine, Theirs: m.sig, Rank: m.node.Src}
+	if e.Mine = x.entry(m.sig.Seq).sig; e.Mine.Seq != m.sig.Seq {
+		e.Mine = x.entry(x.newest).sig // the call itself is forgotten
+	}
+	return e
 }

@@ -1,0 +1,106 @@
+package weft
+
+// The nonblocking collectives. Each starts the collective whose name it has without
+// the I, and returns at once; the scope or the request tells when it is done. Until
+// then the buffers must be left alone, those that are sent may be read. Several
+// may be in progress on one communicator, and a blocking one beside them: all ranks
+// start all of them in the same order. The engine advances them, in the call of
+// whichever goroutine makes progress, or of its own when the program computes.
+// When a request's scope ends first, or it is canceled, the communicator is
+// revoked. (MPI 4.1, 6.12)
+
+// Ibarrier starts a Barrier.
+func Ibarrier(s *Scope, c *Comm, opts ...CollOption) *Request {
+	call := c.barrierCall(opts)
+	return c.start(s, &call, nil)
+}
+
+// Ibcast starts a Bcast.
+func Ibcast[T any](s *Scope, c *Comm, buf []T, root int, opts ...CollOption) *Request {
+	call := c.bcastCall(elemOf[T](), bytesOf(buf), root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Ireduce starts a Reduce.
+func Ireduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) *Request {
+	call := c.reduceCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iallreduce starts an Allreduce.
+func Iallreduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	call := c.allreduceCall("Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return c.start(s, &call, nil)
+}
+
+// IreduceScatterBlock starts a ReduceScatterBlock.
+func IreduceScatterBlock[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	call := c.reduceScatterBlockCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return c.start(s, &call, nil)
+}
+
+// IreduceScatter starts a ReduceScatter. counts may be changed when it returns.
+func IreduceScatter[T any](s *Scope, c *Comm, send, recv []T, counts []int, op Op[T], opts ...CollOption) *Request {
+	call := c.reduceScatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iscan starts a Scan.
+func Iscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	call := c.scanCall(opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iexscan starts an Exscan.
+func Iexscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	call := c.scanCall(opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return c.start(s, &call, nil)
+}
+
+// Igather starts a Gather.
+func Igather[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
+	call := c.gatherCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Igatherv starts a Gatherv. counts may be changed when it returns.
+func Igatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) *Request {
+	call := c.gathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iscatter starts a Scatter.
+func Iscatter[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
+	call := c.scatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iscatterv starts a Scatterv. counts may be changed when it returns.
+func Iscatterv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) *Request {
+	call := c.scattervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	return c.start(s, &call, nil)
+}
+
+// Iallgather starts an Allgather.
+func Iallgather[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
+	call := c.allgatherCall("Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return c.start(s, &call, nil)
+}
+
+// Iallgatherv starts an Allgatherv. counts may be changed when it returns.
+func Iallgatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, opts ...CollOption) *Request {
+	call := c.allgathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	return c.start(s, &call, nil)
+}
+
+// Ialltoall starts an Alltoall.
+func Ialltoall[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
+	call := c.alltoallCall(elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return c.start(s, &call, nil)
+}
+
+// Ialltoallv starts an Alltoallv. The counts may be changed when it returns.
+func Ialltoallv[T any](s *Scope, c *Comm, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) *Request {
+	call := c.alltoallvCall(elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	return c.start(s, &call, nil)
+}

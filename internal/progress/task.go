@@ -1,0 +1,184 @@
+package progress
+
+import (
+	"fmt"
+
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// Steps is what a Task carries out: a list of messages, and of local work in
+// between.
+type Steps interface {
+	// Next goes on from where it last stopped, until messages that it has posted
+	// with Task.Post have to be over first, or all is done. It is called with the
+	// engine's lock held, by whoever polls, and must not call the engine.
+	Next(t *Task) (done bool, err error)
+}
+
+// Task is a collective that the engine advances by itself, in the call of
+// whichever goroutine polls: no goroutine of its own waits for its messages. Its
+// messages come from the engine's pool, so a Task that is used again allocates
+// nothing.
+type Task struct {
+	engine  *Engine
+	done    *Op // what its users wait for
+	comm    *proto.Comm
+	seq     uint32
+	steps   Steps
+	pending int // messages in progress
+	err     error
+	queued  bool // is in Engine.ready
+	revoked bool // the others have been told of err
+	over    bool
+}
+
+// LengthError is a message of a collective that is not as long as its receiver
+// expects.
+type LengthError struct {
+	Rank      int32 // its sender's
+	Want, Got int64 // bytes
+}
+
+func (e *LengthError) Error() string {
+	return fmt.Sprintf("message of %d bytes from rank %d where %d were due", e.Got, e.Rank, e.Want)
+}
+
+// Unwrap returns what else it is: always a disagreement, and for a message that is
+// too long, one that was truncated.
+func (e *LengthError) Unwrap() []error {
+	if e.Got > e.Want {
+		return []error{proto.ErrTruncated, proto.ErrMismatch}
+	}
+	return []error{proto.ErrMismatch}
+}
+
+// Filled checks that a message of a collective fills its buffer.
+func Filled(want int, r Result) error {
+	if (r.Err == nil || r.Err == proto.ErrTruncated) && r.Status.Bytes != int64(want) {
+		return &LengthError{Rank: r.Status.Source, Want: int64(want), Got: r.Status.Bytes}
+	}
+	return r.Err
+}
+
+// StartTask begins a collective with a signature on m. done, which the caller owns,
+// is finished when the task is, with its error; an error revokes m.
+func (e *Engine) StartTask(t *Task, m *proto.Comm, sig wire.Signature, steps Steps, done *Op) {
+	e.mu.Lock()
+	*t = Task{engine: e, done: done, comm: m, seq: sig.Seq, steps: steps}
+	done.Owner = done
+	switch {
+	case e.closed:
+		t.err = ErrClosed
+	case m.Err() != nil:
+		t.err = m.Err()
+	default:
+		t.err = e.core.BeginCollective(m.Coll, sig)
+	}
+	e.queue(t)
+	e.act()
+	e.mu.Unlock()
+	if !done.Finished() {
+		e.needIO()
+	}
+}
+
+// Abort ends a task with an error, unless it is over. It is over once nothing can
+// touch its buffers.
+func (e *Engine) Abort(t *Task, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.over || t.err != nil {
+		return
+	}
+	t.err = err
+	e.queue(t)
+	e.act()
+}
+
+// Active tells whether a task has been started and is not over.
+func (e *Engine) Active(t *Task) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return t.engine != nil && !t.over
+}
+
+// Pending returns the number of the task's messages that are in progress.
+func (t *Task) Pending() int { return t.pending }
+
+// Post starts a message. Only Next calls it.
+func (t *Task) Post(c *Call) {
+	op := t.engine.take()
+	op.task = t
+	t.pending++
+	t.engine.begin(op, c)
+}
+
+// taskMessage takes a finished message off its task.
+func (e *Engine) taskMessage(op *Op) {
+	t := op.task
+	err := op.Err
+	if op.Kind == proto.Recv {
+		err = Filled(len(op.Buf), Result{Status: op.Status, Err: err})
+	}
+	e.give(op)
+	t.pending--
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	if t.pending == 0 || t.err != nil {
+		e.queue(t)
+	}
+}
+
+func (e *Engine) queue(t *Task) {
+	if !t.queued && !t.over {
+		t.queued = true
+		e.ready = append(e.ready, t)
+	}
+}
+
+// runReady advances the tasks that can go on.
+func (e *Engine) runReady() {
+	for i := 0; i < len(e.ready); i++ { // it may grow on the way
+		t := e.ready[i]
+		t.queued = false
+		e.advance(t)
+	}
+	clear(e.ready)
+	e.ready = e.ready[:0]
+}
+
+func (e *Engine) advance(t *Task) {
+	if t.err == nil && t.pending == 0 {
+		done, err := t.steps.Next(t)
+		switch {
+		case err != nil && t.err == nil:
+			t.err = err
+		case done && t.err == nil:
+			e.core.EndCollective(t.comm.Coll, t.seq)
+			e.end(t)
+			return
+		case t.pending == 0:
+			e.queue(t)
+		}
+	}
+	if t.err == nil {
+		return
+	}
+	if !t.revoked {
+		t.revoked = true
+		e.core.EndCollective(t.comm.Coll, t.seq)
+		e.core.Revoke(t.comm, t.err, t.err.Error())
+	}
+	if t.pending == 0 {
+		e.end(t)
+	}
+}
+
+// end publishes the end of a task, which belongs to its user from here on.
+func (e *Engine) end(t *Task) {
+	t.over = true
+	t.done.Err = t.err
+	e.finish(&t.done.Op)
+}

@@ -1,0 +1,203 @@
+package weft
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weft-hpc/weft/collective"
+)
+
+// Plan is a collective on given buffers that is run again and again, with what
+// the buffers hold at the time. Making one sends nothing; all ranks run theirs
+// as they call other collectives. Run and Start allocate nothing. A plan is used by
+// one goroutine at a time, and may be left to the garbage collector when it is not
+// running. (MPI 4.1, 6.13)
+type Plan[T any] struct {
+	c    *Comm
+	call collCall
+	run  collRun
+	why  string
+	cost collective.Cost
+	all  bool // cost is known here
+}
+
+// Run runs the collective once and returns when it is done.
+func (p *Plan[T]) Run(ctx context.Context) error { return p.c.run(ctx, &p.call) }
+
+// Start starts the collective, which then is a request of the scope. It is ErrPending
+// while the one started before is in progress.
+func (p *Plan[T]) Start(s *Scope) *Request {
+	call := p.call
+	if p.c.w.engine.Active(&p.run.task) {
+		call.bad = p.c.errorf(call.name, fmt.Errorf("%w: the plan's last start", ErrPending), "wait for it first, or make a second plan")
+	}
+	return p.c.start(s, &call, &p.run)
+}
+
+// Explanation says how a plan runs.
+type Explanation struct {
+	Collective string
+	Algorithm  string
+	Why        string // this algorithm was chosen
+	Ranks      int
+	Steps      int // the longest chain of messages, each rank sending and receiving one at a time
+	Messages   int // of all ranks
+	Bytes      int // that all ranks send; -1 where a rank does not know what others give
+
+	SentMessages, SentBytes         int // by this rank
+	ReceivedMessages, ReceivedBytes int
+}
+
+// String returns one line.
+func (e Explanation) String() string {
+	s := fmt.Sprintf("%s on %d ranks by %s (%s): %d steps, %d messages", e.Collective, e.Ranks, e.Algorithm, e.Why, e.Steps, e.Messages)
+	if e.Bytes >= 0 {
+		s += fmt.Sprintf(" with %d bytes", e.Bytes)
+	}
+	return s + fmt.Sprintf("; this rank sends %d with %d bytes and receives %d with %d",
+		e.SentMessages, e.SentBytes, e.ReceivedMessages, e.ReceivedBytes)
+}
+
+// Explain says which algorithm the plan runs, why, and what it sends.
+func (p *Plan[T]) Explain() Explanation {
+	e := Explanation{Collective: p.call.name, Algorithm: p.call.alg.Name, Why: p.why, Ranks: p.c.size,
+		Steps: p.cost.Steps, Messages: p.cost.Messages, Bytes: -1}
+	if p.all {
+		e.Bytes = p.cost.Bytes
+	}
+	for i := range p.run.sched.Steps() {
+		switch step := &p.run.sched.Steps()[i]; step.Kind {
+		case collective.StepSend:
+			e.SentMessages++
+			e.SentBytes += len(step.A)
+		case collective.StepRecv:
+			e.ReceivedMessages++
+			e.ReceivedBytes += len(step.A)
+		}
+	}
+	return e
+}
+
+// plan makes a plan of a call.
+func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
+	c.mustBeOpen()
+	if call.el != nil && call.el.err != nil {
+		return nil, c.errorf(call.name, call.el.err, "")
+	}
+	if call.root < 0 || call.root >= c.size {
+		return nil, c.errorf(call.name, fmt.Errorf("%w: root %d", ErrRank, call.root), "ranks here go from 0 to %d", c.size-1)
+	}
+	if call.bad != nil {
+		return nil, call.bad
+	}
+	for _, counts := range []*Counts{&call.sendCounts, &call.recvCounts} {
+		counts.N, counts.Displs = slices.Clone(counts.N), slices.Clone(counts.Displs)
+	}
+	p := &Plan[T]{c: c, call: call}
+	alg, shape, err := p.run.record(c, &p.call)
+	if err != nil {
+		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
+	}
+	switch {
+	case call.alg != nil:
+		p.why = "as asked"
+	case alg == crowdedBarrier:
+		p.why = "several ranks share a core: each waits once"
+	default:
+		_, p.why = collective.Explain(alg.Kind, shape, call.raw.Commutative)
+	}
+	p.call.alg = alg
+	switch alg.Kind {
+	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:
+		p.cost = alg.Cost(shape)
+	case collective.KindReduceScatter:
+		for _, n := range call.sendCounts.N {
+			shape.Counts = append(shape.Counts, n*call.el.size)
+		}
+		p.cost, p.all = alg.Cost(shape), true
+	default:
+		p.cost, p.all = alg.Cost(shape), true
+	}
+	return p, nil
+}
+
+// PlanBarrier plans a Barrier.
+func PlanBarrier(c *Comm, opts ...CollOption) (*Plan[byte], error) {
+	return plan[byte](c, c.barrierCall(opts))
+}
+
+// PlanBcast plans a Bcast.
+func PlanBcast[T any](c *Comm, buf []T, root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.bcastCall(elemOf[T](), bytesOf(buf), root, opts))
+}
+
+// PlanReduce plans a Reduce.
+func PlanReduce[T any](c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.reduceCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts))
+}
+
+// PlanAllreduce plans an Allreduce.
+func PlanAllreduce[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.allreduceCall("Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+}
+
+// PlanReduceScatterBlock plans a ReduceScatterBlock.
+func PlanReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.reduceScatterBlockCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+}
+
+// PlanReduceScatter plans a ReduceScatter.
+func PlanReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.reduceScatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts))
+}
+
+// PlanScan plans a Scan.
+func PlanScan[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.scanCall(opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+}
+
+// PlanExscan plans an Exscan.
+func PlanExscan[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.scanCall(opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+}
+
+// PlanGather plans a Gather.
+func PlanGather[T any](c *Comm, send, recv []T, root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.gatherCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts))
+}
+
+// PlanGatherv plans a Gatherv.
+func PlanGatherv[T any](c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.gathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts))
+}
+
+// PlanScatter plans a Scatter.
+func PlanScatter[T any](c *Comm, send, recv []T, root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.scatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts))
+}
+
+// PlanScatterv plans a Scatterv.
+func PlanScatterv[T any](c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.scattervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts))
+}
+
+// PlanAllgather plans an Allgather.
+func PlanAllgather[T any](c *Comm, send, recv []T, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.allgatherCall("Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+}
+
+// PlanAllgatherv plans an Allgatherv.
+func PlanAllgatherv[T any](c *Comm, send, recv []T, counts Counts, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.allgathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts))
+}
+
+// PlanAlltoall plans an Alltoall.
+func PlanAlltoall[T any](c *Comm, send, recv []T, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.alltoallCall(elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+}
+
+// PlanAlltoallv plans an Alltoallv.
+func PlanAlltoallv[T any](c *Comm, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) (*Plan[T], error) {
+	return plan[T](c, c.alltoallvCall(elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts))
+}
