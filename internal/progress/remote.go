@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
@@ -19,10 +20,10 @@ const (
 // Remote describes an operation on a window of a peer.
 type Remote struct {
 	Kind   RemoteKind
-	Peer   int // world rank; its transport is a transport.Remote
+	Peer   int // world rank, the own one too; its transport is a transport.Remote
 	Window wire.Region
 	Offset uint64 // bytes
-	Buf    []byte // of Put and Get
+	Buf    []byte // of Put and Get; an empty Put is only a Note behind earlier ones
 	Add    uint64 // of FetchAdd
 	Expect uint64 // of CompareSwap
 	Swap   uint64
@@ -70,9 +71,14 @@ func (e *Engine) startRemote(op *Op, r *Remote) bool {
 	if e.closed {
 		err = ErrClosed
 	}
+	if err == nil && r.Kind == Put && len(r.Buf) == 0 {
+		e.finish(&op.Op)
+		e.begin(r.Sent, r.Note)
+		return true
+	}
 	if err == nil {
 		token := e.remote.take(op, r.Peer)
-		t := e.route[r.Peer].(transport.Remote)
+		t := e.remoteTo(r.Peer)
 		switch r.Kind {
 		case Put:
 			err = t.Put(r.Peer, r.Window, r.Offset, r.Buf, token)
@@ -157,3 +163,88 @@ func (x *remotes) give(token uint32) {
 
 // inProgress counts operations that are not done.
 func (x *remotes) inProgress() int { return len(x.slots) - len(x.free) + len(x.waiting) }
+
+// remoteTo returns the transport to the windows of a rank. Those of this rank itself are
+// reached by a device as well, so that an atomic is one for all who use it.
+func (e *Engine) remoteTo(peer int) transport.Remote {
+	if t, ok := e.route[peer].(transport.Remote); ok {
+		return t
+	}
+	for _, t := range e.transports {
+		if t, ok := t.(transport.Remote); ok {
+			return t
+		}
+	}
+	panic("progress: no transport to the window of that rank")
+}
+
+// common returns the transport that leads to all peers but this rank itself, or nil.
+func (e *Engine) common(peers []int32) (t transport.Transport) {
+	for _, p := range peers {
+		switch r := e.route[p]; {
+		case r == nil:
+		case t == nil:
+			t = r
+		case t != r:
+			return nil
+		}
+	}
+	return t
+}
+
+// Region describes memory that every peer can map, if the transport to all of them lets it.
+func (e *Engine) Region(peers []int32, mem []byte) (wire.Region, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m, ok := e.common(peers).(transport.Mapper); ok && !e.closed {
+		return m.Describe(mem)
+	}
+	return wire.Region{}, false
+}
+
+// Map maps n bytes of what a peer's Region has described.
+func (e *Engine) Map(peer int, r wire.Region, n int) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	return e.route[peer].(transport.Mapper).Map(peer, r, n)
+}
+
+// Remote tells whether one transport reaches into the windows of all peers.
+func (e *Engine) Remote(peers []int32) bool {
+	_, ok := e.common(peers).(transport.Remote)
+	return ok
+}
+
+// Grant opens mem to peers for StartRemote.
+func (e *Engine) Grant(peers []int32, mem []byte, access transport.Access) (wire.Region, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return wire.Region{}, ErrClosed
+	}
+	return e.common(peers).(transport.Remote).Grant(mem, access)
+}
+
+// Withdraw ends a Grant.
+func (e *Engine) Withdraw(peers []int32, r wire.Region) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	return e.common(peers).(transport.Remote).Withdraw(r)
+}
+
+// Reachable returns why nothing that belongs to a communicator reaches a rank of the world any
+// more, or nil.
+func (e *Engine) Reachable(m *proto.Comm, peer int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := m.Err(); err != nil {
+		return err
+	}
+	return e.core.Gone(peer)
+}

@@ -94,6 +94,22 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 	return nil
 }
 
+// Map implements transport.Mapper: all arenas are mapped here already.
+func (t *Transport) Map(peer int, r wire.Region, n int) ([]byte, error) {
+	i, err := t.peer(peer)
+	if err != nil {
+		return nil, err
+	}
+	if r.Key != uint32(i) || r.Kind != regionArena {
+		return nil, fmt.Errorf("shm: map %d bytes of rank %d (index %d): region %+v is not in its arena", n, peer, i, r)
+	}
+	if size := uint64(t.seg.arena); n < 0 || r.Addr > size || uint64(n) > size-r.Addr {
+		return nil, fmt.Errorf("shm: map %d bytes of rank %d: offset %d is beyond its arena of %d", n, peer, r.Addr, size)
+	}
+	start := t.seg.arenaAt(i) + int(r.Addr)
+	return t.seg.mem[start : start+n : start+n], nil
+}
+
 // pid returns the process of a rank.
 func (t *Transport) pid(i int) int { return int(at32(t.seg.mem, t.seg.block(i)+offAttached).Load()) }
 

@@ -71,7 +71,7 @@ type downReport struct {
 	err   error
 }
 
-var _ transport.Transport = (*Transport)(nil)
+var _ transport.Mapper = (*Transport)(nil)
 
 // Open maps the segment in f as the rank that cfg says. f may be closed then.
 func Open(f *os.File, cfg Config) (*Transport, error) {

@@ -55,20 +55,31 @@ func (t *Transport) Describe(buf []byte) (wire.Region, bool) {
 
 // Pull implements transport.Transport.
 func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
+	if t.f.cfg.NoPull {
+		return fmt.Errorf("sim: pull from rank %d: this fabric has no pull", peer)
+	}
+	src, err := memory(peer, r, len(dst))
+	if err != nil || len(dst) == 0 {
+		return err
+	}
+	return t.pull(peer, dst, src)
+}
+
+// memory returns the first n bytes of a region of a rank.
+func memory(rank int, r wire.Region, n int) ([]byte, error) {
 	end := uint64(r.Kind&0xffff)<<32 | uint64(r.Key)
 	switch {
-	case t.f.cfg.NoPull:
-		return fmt.Errorf("sim: pull from rank %d: this fabric has no pull", peer)
-	case r != regionOf(peer, r.Addr, end):
-		return fmt.Errorf("sim: pull from rank %d: %+v is not a region of its", peer, r)
-	case r.Addr > end || uint64(len(dst)) > end-r.Addr:
-		return fmt.Errorf("sim: pull of %d bytes from rank %d: the region %#x-%#x is shorter", len(dst), peer, r.Addr, end)
-	case len(dst) == 0:
-		return nil
-	default:
-		// Read as a pointer rather than converted to one: see the comment above
-		// for why the address is one.
-		src := unsafe.Slice(*(**byte)(unsafe.Pointer(&r.Addr)), len(dst))
-		return t.pull(peer, dst, src)
+	case r != regionOf(rank, r.Addr, end):
+		return nil, fmt.Errorf("sim: %+v is not a region of rank %d", r, rank)
+	case n < 0 || r.Addr > end || uint64(n) > end-r.Addr:
+		return nil, fmt.Errorf("sim: %d bytes of rank %d: the region %#x-%#x is shorter", n, rank, r.Addr, end)
+	case n == 0:
+		return nil, nil
 	}
+	// Read as a pointer rather than converted to one: see the comment above
+	// for why the address is one.
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&r.Addr)), n), nil
 }
+
+// word returns the 8 aligned bytes at the start of b as a number.
+func word(b []byte) *uint64 { return (*uint64)(unsafe.Pointer(unsafe.SliceData(b[:8]))) }

@@ -61,6 +61,9 @@ type Config struct {
 	NoPull bool
 	// SmallEager is what MaxEager returns, when it is not zero.
 	SmallEager int
+	// NoMap makes Endpoint return no transport.Mapper, and Remote a transport.Remote
+	// instead, whose operations Delay and Again concern too.
+	NoMap, Remote bool
 }
 
 // defaultEager is the longest eager payload: beyond it, one copy out of the
@@ -74,6 +77,8 @@ type Fabric struct {
 	ranks []*Transport
 
 	mu sync.Mutex // serialises changes of links
+
+	cards
 }
 
 // New makes a fabric of n ranks.
