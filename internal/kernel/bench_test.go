@@ -12,7 +12,7 @@ import (
 var footprints = []struct {
 	name  string
 	bytes int
-}{{"L1", 24 << 10}, {"L2", 768 << 10}, {"L3", 12 << 20}, {"memory", 768 << 20}}
+}{{"L1", 24 << 10}, {"L2", 768 << 10}, {"L3", 12 << 20}, {"memory", 384 << 20}}
 
 // throughput runs reduce, which goes through traffic bytes each time, by turns
 // with the runtime's copy within as much memory, and reports the best of each:
