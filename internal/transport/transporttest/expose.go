@@ -175,7 +175,7 @@ func testExposeBothWays(t *testing.T, newWorld func(t *testing.T, n int) *World)
 	bufs := make([][][]byte, ranks)         // of each rank, by peer and round
 	regions := make([][]wire.Region, ranks) // by rank and peer
 	for _, d := range nodes {
-		bufs[d.rank], regions[d.rank] = make([][]byte, ranks*rounds), make([]wire.Region, ranks*rounds)
+		bufs[d.rank], regions[d.rank] = make([][]byte, ranks*rounds), make([]wire.Region, ranks)
 		for peer := range ranks {
 			for i := range rounds {
 				kind := "heap"
@@ -193,47 +193,43 @@ func testExposeBothWays(t *testing.T, newWorld func(t *testing.T, n int) *World)
 		}
 	}
 	for _, d := range nodes {
-		for peer := range ranks {
-			for i := range rounds {
+		d.dest = func(peer int, h *wire.Header, _ int) []byte { return bufs[d.rank][peer*rounds+int(h.ID)-100] }
+	}
+	for i := range rounds {
+		n := size(i)
+		for _, d := range nodes {
+			for peer := range ranks {
 				if peer != d.rank {
 					r, err := d.expose(peer, uint32(i)+100, bufs[d.rank][peer*rounds+i], nodes...)
 					must(t, err)
-					regions[d.rank][peer*rounds+i] = r
+					regions[d.rank][peer] = r
 				}
 			}
 		}
-		d.dest = func(peer int, h *wire.Header, _ int) []byte { return bufs[d.rank][peer*rounds+int(h.ID)-100] }
-	}
-	parallel(t, nodes, func(d *node) error {
-		for i := range rounds {
+		parallel(t, nodes, func(d *node) error {
+			p := pattern(n, uint32(i+100*d.rank))
 			for j := 1; j < ranks; j++ {
 				peer := (d.rank + j) % ranks
-				n := size(i)
-				h := dataTo(i, n, regions[peer][d.rank*rounds+i])
-				f := eager(i)
-				p := pattern(n, uint32(i+100*d.rank))
+				h, f := dataTo(i, n, regions[peer][d.rank]), eager(i)
 				if err := errors.Join(d.bulk(peer, &h, p, uint32(i)), d.send(peer, &f, p[:50])); err != nil {
 					return err
 				}
 			}
-		}
-		for j := 1; j < ranks; j++ {
-			peer := (d.rank + j) % ranks
-			if err := until("frames are missing", func() bool { return len(d.got[peer]) == 2*rounds && len(d.sent[peer]) == rounds }, d); err != nil {
-				return err
-			}
-			for i := range rounds {
-				n := size(i)
+			for j := 1; j < ranks; j++ {
+				peer := (d.rank + j) % ranks
+				if err := until("frames are missing", func() bool { return len(d.got[peer]) == 2 && len(d.sent[peer]) == i+1 }, d); err != nil {
+					return err
+				}
 				p := pattern(n, uint32(i+100*peer))
 				e, _ := d.take(peer)
 				f, _ := d.take(peer)
-				if err := errors.Join(e.expect(dataTo(i, n, regions[d.rank][peer*rounds+i]), p, true), f.expect(eager(i), p[:50], false)); err != nil {
+				if err := errors.Join(e.expect(dataTo(i, n, regions[d.rank][peer]), p, true), f.expect(eager(i), p[:50], false)); err != nil {
 					return fmt.Errorf("rank %d from %d, round %d: %w", d.rank, peer, i, err)
 				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 }
 
 // testExposePeerDown: a peer dies while it may write, or writes. After PeerDown

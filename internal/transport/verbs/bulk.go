@@ -79,7 +79,6 @@ func (t *Transport) SendBulk(peer int, h *wire.Header, payload []byte, token uin
 		return t.notUp(peer)
 	}
 	if c.posting != nil || c.credit() == 0 {
-		t.starved = true
 		return transport.ErrAgain
 	}
 	head, kind := firstHead, transferPieces
@@ -364,7 +363,6 @@ func (t *Transport) Expose(peer int, id uint32, buf []byte) (wire.Region, error)
 		rails = len(c.eps)
 	}
 	if len(t.freeExp) == 0 || rails > 1 && (c.posting != nil || c.credit() == 0) {
-		t.starved = true
 		return wire.Region{}, transport.ErrAgain
 	}
 	var l lease

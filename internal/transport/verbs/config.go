@@ -96,7 +96,8 @@ func defaultTuning(soft bool, size int) tuning {
 }
 
 // fit lowers the numbers to what a device can do.
-func (u *tuning) fit(l *rdma.Limits, size int) {
+func (u *tuning) fit(l *rdma.Limits, port *rdma.Port, size int) {
+	u.segment = int(min(int64(u.segment), port.MaxMessage))
 	u.sq = min(u.sq, l.MaxQPWRs)
 	u.receives = min(u.receives, l.MaxSRQWRs)
 	u.maxRecvs = min(max(u.maxRecvs, u.receives), l.MaxSRQWRs)

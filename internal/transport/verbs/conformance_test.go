@@ -2,8 +2,11 @@ package verbs
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weft-hpc/weft/internal/transport/transporttest"
+	"github.com/weft-hpc/weft/rdma"
+	"github.com/weft-hpc/weft/rdma/fake"
 )
 
 // conformance runs the suite of transports over a fabric.
@@ -13,4 +16,34 @@ func conformance(t *testing.T, o options) {
 	})
 }
 
-func TestConformance(t *testing.T) { conformance(t, options{}) }
+// sleepLong shows a lost wake-up that the clock would hide.
+func sleepLong(u *tuning) { u.nap = time.Hour }
+
+func TestConformance(t *testing.T) { conformance(t, options{tune: sleepLong}) }
+
+// TestConformanceRead has receivers read by RDMA READ.
+func TestConformanceRead(t *testing.T) {
+	conformance(t, options{seed: 1, cfg: func(_ int, cfg *Config) { cfg.Read = true }})
+}
+
+// TestConformanceRails divides large payloads between two rails.
+func TestConformanceRails(t *testing.T) {
+	conformance(t, options{seed: 2, rails: 2, tune: func(u *tuning) { sleepLong(u); u.split = 64 << 10; u.chunk = 64 << 10 }})
+}
+
+// TestConformanceInfiniBand addresses peers by LID.
+func TestConformanceInfiniBand(t *testing.T) {
+	conformance(t, options{seed: 3, card: fake.CardOptions{LinkLayer: rdma.LinkInfiniBand, PKeys: []uint16{0x7fff, 0x8001}}})
+}
+
+// TestConformanceTiny has queues that are always full, of a card that takes nothing inline.
+func TestConformanceTiny(t *testing.T) {
+	conformance(t, options{seed: 4, card: fake.CardOptions{Soft: true, MaxMessage: 10_000}, tune: tiny})
+}
+
+// tiny makes every queue as small as it can be.
+func tiny(u *tuning) {
+	u.receives, u.exposures, u.sends, u.sq, u.window, u.minWindow, u.inline, u.interval = 8, 2, 8, 4, 2, 1, 0, 3
+	u.maxRecvs = 8 + 7*4
+	u.cq = u.maxRecvs + 8*2*reserved + 6
+}

@@ -38,6 +38,7 @@ type conn struct {
 	returned uint16 // that were posted again
 	owed     uint16 // returned, as the peer knows it
 	owing    bool   // in Transport.owing
+	unposted int    // receives in Transport.refill that c pays for
 
 	remote           uint32 // the peer's name for the connection
 	sendSeq, recvSeq uint32
@@ -91,7 +92,6 @@ func (t *Transport) notUp(peer int) error {
 	case c.state == connIdle && c.doom == nil:
 		t.begin(c, 1)
 	}
-	t.starved = true
 	return transport.ErrAgain
 }
 

@@ -203,7 +203,6 @@ func (t *Transport) flush(e *endpoint) error {
 // nudge asks for a completion wherever only silent work requests are left, so that what
 // they hold comes back. It is for somebody who has found no room.
 func (t *Transport) nudge() {
-	t.starved = true
 	for _, e := range t.eps {
 		if e != nil && e.unsignaled > 0 && !e.nudged && e.state == epReady && e.conn.state == connUp {
 			e.nudged = true

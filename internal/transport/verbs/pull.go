@@ -1,11 +1,9 @@
 package verbs
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 
-	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 	"github.com/weft-hpc/weft/rdma"
 )
@@ -38,11 +36,14 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 		return nil
 	}
 	c := t.conn(peer)
-	for c.state != connUp || c.posting != nil {
-		if err := t.notUp(peer); c.state != connUp && !errors.Is(err, transport.ErrAgain) {
-			return err
-		}
+	for c.state == connUp && c.posting != nil {
 		t.pump()
+	}
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.state != connUp: // whoever describes memory to this rank is connected with it
+		return fmt.Errorf("verbs: pull of %d bytes from %s, which has never sent a message", len(dst), t.who(peer))
 	}
 	x := t.newTransfer(c, transferGet, dst, 0)
 	x.remote, x.keys[0], x.waited = r.Addr, r.Key, true

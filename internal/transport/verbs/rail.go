@@ -150,7 +150,7 @@ func (r *rail) open(t *Transport, c *rdma.Candidate) (err error) {
 			t.cfg.tune(&t.tune)
 		}
 	}
-	t.tune.fit(&r.limits, t.cfg.Size)
+	t.tune.fit(&r.limits, &r.port, t.cfg.Size)
 	if r.pd, err = r.dev.AllocPD(); err != nil {
 		return err
 	}

@@ -95,7 +95,6 @@ func (t *Transport) remote(peer int, r wire.Region, off, n uint64) (*conn, error
 		return nil, t.notUp(peer)
 	}
 	if c.posting != nil {
-		t.starved = true
 		return nil, transport.ErrAgain
 	}
 	if c.eps[0].room() < 1 {
@@ -179,7 +178,6 @@ func (t *Transport) atomic(peer int, at wire.Region, off uint64, token uint32, o
 	}
 	cell := take(&t.freeCells)
 	if cell == noSlot {
-		t.starved = true
 		return transport.ErrAgain
 	}
 	e := c.eps[0]

@@ -19,7 +19,6 @@ func (t *Transport) Send(peer int, h *wire.Header, payload []byte) error {
 		return t.notUp(peer)
 	}
 	if c.posting != nil || c.credit() == 0 {
-		t.starved = true
 		return transport.ErrAgain
 	}
 	n := h.Size()

@@ -107,6 +107,11 @@ func (t *Transport) grant() int {
 func (t *Transport) recycle(id int32, from *conn) {
 	t.slots[id].from = from
 	t.refill = append(t.refill, id)
+	if from != nil {
+		if from.unposted++; from.debt()+from.unposted >= (from.window+1)/2 {
+			t.hurry = true
+		}
+	}
 }
 
 // post posts receives, and then gives their credits back.
@@ -122,6 +127,7 @@ func (t *Transport) post(ids []int32) error {
 		for _, id := range ids[:done] {
 			if c := t.slots[id].from; c != nil {
 				t.slots[id].from = nil
+				c.unposted--
 				t.owe(c)
 			}
 		}
@@ -130,7 +136,7 @@ func (t *Transport) post(ids []int32) error {
 		}
 		ids = ids[n:]
 	}
-	t.refill = t.refill[:0]
+	t.refill, t.hurry = t.refill[:0], false
 	return nil
 }
 

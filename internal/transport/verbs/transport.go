@@ -59,7 +59,7 @@ type Transport struct {
 	inbox   []letter // from the link
 
 	polls    uint
-	starved  bool
+	hurry    bool      // a peer is owed half of its receives, and they are in refill
 	cqLow    int       // from here down every send asks for a completion
 	ticked   time.Time // when the clock was looked at last
 	beat     time.Time // of the last keep-alive
@@ -247,8 +247,8 @@ func (t *Transport) Poll(s transport.Sink) int {
 	for _, r := range t.rails {
 		n += t.pollCQ(r, s)
 	}
-	// Receives are posted when there is nothing better to do, or many.
-	if len(t.refill) > 0 && (n == 0 || len(t.refill) >= refillBatch/4) {
+	// Receives are posted when there is nothing better to do, or somebody runs out of them.
+	if len(t.refill) > 0 && (n == 0 || t.hurry || len(t.refill) >= refillBatch/2) {
 		t.postRefill()
 	}
 	if len(t.owing)+len(t.pushing)+len(t.reports)+len(t.doomed)+len(t.lost) > 0 {
