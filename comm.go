@@ -23,6 +23,8 @@ type Comm struct {
 	size   int
 	closed atomic.Bool
 	coll   member
+
+	windows atomic.Int32 // made so far, for their names
 }
 
 func (w *World) newComm(name string, pc *proto.Comm) *Comm {

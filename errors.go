@@ -36,6 +36,8 @@ var (
 	ErrTag = errors.New("tag out of range")
 	// ErrCount: a buffer's length does not fit the operation.
 	ErrCount = errors.New("wrong buffer length")
+	// ErrRange: a place beyond the end of a window.
+	ErrRange = errors.New("beyond the window")
 	// ErrOverlap: two buffers share memory but are not the same.
 	ErrOverlap = errors.New("buffers overlap in part")
 	// ErrConcurrent: two collectives at once on one communicator.

@@ -32,8 +32,9 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 	var cause error
 	left := newRendezvous(n)
 	for rank := range n {
-		w := newWorld(cfg, &link{rank: rank, size: n, transports: []transport.Transport{fabric.Transport(rank)},
-			route: routeAll(n, rank, fabric.Transport(rank)), policy: goroutinePolicy(), reachesAll: true, via: "in process: ranks are goroutines"})
+		t := fabric.Endpoint(rank)
+		w := newWorld(cfg, &link{rank: rank, size: n, transports: []transport.Transport{t},
+			route: routeAll(n, rank, t), policy: goroutinePolicy(), reachesAll: true, via: "in process: ranks are goroutines"})
 		w.leave = left.wait
 		all.Go(func() {
 			err := protect(rank, func() error { return fn(ctx, w.comm) })
@@ -45,8 +46,13 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 				_ = w.engine.Close() // the first cause is what counts
 				return
 			}
-			if err := w.Close(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			err = w.Close(ctx)
+			if err != nil && !errors.Is(err, context.Canceled) {
 				first.Do(func() { cause = fmt.Errorf("rank %d: %w", rank, err) })
+			}
+			if errors.Is(err, ErrPending) { // then it did not wait for the others, and they need not for it
+				cancel(err)
+				left.leave()
 			}
 		})
 	}

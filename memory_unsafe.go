@@ -41,3 +41,8 @@ func overlap(a, b []byte) (same, partial bool) {
 func typeAddress(t reflect.Type) uintptr {
 	return uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&t))[1])
 }
+
+// wordAt returns the 8 aligned bytes at an offset of b as a number for sync/atomic.
+func wordAt(b []byte, off uint64) *uint64 {
+	return (*uint64)(unsafe.Pointer(unsafe.SliceData(b[off : off+8])))
+}

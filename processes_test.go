@@ -20,11 +20,28 @@ import (
 // each transport. A program is named by an environment variable.
 const programVariable = "WEFT_TEST_PROGRAM"
 
+// waysVariable restricts windows to one way to work.
+const waysVariable = "WEFT_TEST_WINDOWS"
+
+// transportsVariable lists the transports to test, for hosts that have more than these.
+const transportsVariable = "WEFT_TEST_TRANSPORTS"
+
+func testTransports() []string {
+	if names := os.Getenv(transportsVariable); names != "" {
+		return strings.Fields(names)
+	}
+	return []string{"shm", "tcp"}
+}
+
 var weftrun string
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(programVariable); name != "" {
-		weft.Main(programs[name])
+		var opts []weft.Option
+		if way := os.Getenv(waysVariable); way != "" {
+			opts = append(opts, weft.WithWindows(way))
+		}
+		weft.Main(programs[name], opts...)
 	}
 	dir, err := os.MkdirTemp("", "weft-test-")
 	if err == nil {
@@ -280,7 +297,7 @@ func launch(t *testing.T, ranks int, transport, program string, args ...string) 
 }
 
 func TestProcesses(t *testing.T) {
-	for _, transport := range []string{"shm", "tcp"} {
+	for _, transport := range testTransports() {
 		for _, test := range []struct {
 			program string
 			ranks   []int
@@ -303,7 +320,7 @@ func TestProcesses(t *testing.T) {
 			{"pending", []int{1, 2}, 1, "Scope.Wait", false},
 			{"memory", []int{2}, 0, "", true}, /* elsewhere Alloc is ordinary memory */
 		} {
-			if transport == "tcp" && test.shmOnly {
+			if transport != "shm" && test.shmOnly {
 				continue
 			}
 			for _, n := range test.ranks {

@@ -32,6 +32,9 @@ type World struct {
 
 	reachesAll bool // a message to every rank costs little
 
+	windows   atomic.Int32 // that are open
+	windowVia string       // what windows are restricted to; tests set it
+
 	client *control.Client // nil without a launcher
 	leave  func(ctx context.Context, untold []int) error
 	closed atomic.Bool
@@ -52,7 +55,7 @@ type link struct {
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, windowVia: cfg.windowVia, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -211,6 +214,11 @@ func (w *World) lateMismatch() error {
 func (w *World) Close(ctx context.Context) error {
 	if !w.closed.CompareAndSwap(false, true) {
 		return nil
+	}
+	if open := w.windows.Load(); open > 0 {
+		err := &Error{Op: "Close", Comm: w.comm.name, Rank: w.comm.rank, Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, lost: -1, Err: ErrPending,
+			Hint: fmt.Sprintf("%d of the windows made with NewWindow are open; every rank calls Window.Close before it returns", open)}
+		return errors.Join(err, w.engine.Close())
 	}
 	if pending := w.engine.Pending(); pending > 0 {
 		operations := "operations were"
