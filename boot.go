@@ -33,7 +33,7 @@ func connect(ctx context.Context, cfg *config, client *control.Client) (*link, e
 		if oneHost {
 			return connectShm(ctx, l, client, "all ranks are on this host")
 		}
-		return connectTCP(ctx, l, client, "ranks are on several hosts")
+		return connectHosts(ctx, l, client)
 	case "shm":
 		if !oneHost {
 			return nil, fmt.Errorf("%w: shm: %d of %d ranks are on other hosts; use --transport auto", ErrTransport, env.Size-env.LocalSize(), env.Size)

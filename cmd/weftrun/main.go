@@ -21,6 +21,9 @@ func main() {
 		job.Keep(os.Stdin)
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == job.AgentFlag { // weftrun itself starts this, on another host
+		os.Exit(job.Agent(os.Args[2:], os.Stdin, os.Stderr, version(), shm.Create))
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -38,6 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if t := o.spec.Transport; t != "tcp" && t != "verbs" {
 		o.spec.Segment = shm.Create
 	}
+	o.spec.Build = version()
 	plan, err := job.NewPlan(&o.spec)
 	if err != nil {
 		fmt.Fprintf(stderr, "weftrun: %v\n", err)

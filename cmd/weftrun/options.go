@@ -98,6 +98,61 @@ var table = []option{
 		o.spec.Arena, err = size(v)
 		return err
 	}},
+	{[]string{"H", "host"}, "HOST[:N],...", false, "run on these hosts, with N ranks each; in a batch job, on these of its hosts", func(o *options, _ *job.Program, v string) error {
+		if v == "" {
+			return fmt.Errorf("the host has no name")
+		}
+		o.spec.Hosts = v
+		return nil
+	}},
+	{[]string{"hostfile", "machinefile"}, "FILE", false, "the same from a file: lines such as host slots=4, host:4, or n[01-16] slots=4", func(o *options, _ *job.Program, v string) error {
+		if v == "" {
+			return fmt.Errorf("the file has no name")
+		}
+		o.spec.HostFile = v
+		return nil
+	}},
+	{[]string{"ppn", "N"}, "N", false, "start N ranks on each host (as many as it has slots)", func(o *options, _ *job.Program, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is not a number of ranks", v)
+		}
+		o.spec.PerHost = n
+		return nil
+	}},
+	{[]string{"map-by"}, "WHAT", false, "slot: fill one host after the other; node: one rank to each host in turn (slot)", func(o *options, _ *job.Program, v string) error {
+		switch v {
+		case "slot", "node":
+			o.spec.MapByNode = v == "node"
+			return nil
+		}
+		return fmt.Errorf("%q is not one of slot, node", v)
+	}},
+	{[]string{"oversubscribe"}, "", false, "start more ranks than the hosts have slots", func(o *options, _ *job.Program, _ string) error {
+		o.spec.Crowd = true
+		return nil
+	}},
+	{[]string{"launcher"}, "NAME", false, "how other hosts are reached: " + strings.Join(job.Launchers(), ", ") + "; fork plays them on this one (what the batch system has)", func(o *options, _ *job.Program, v string) error {
+		if !slices.Contains(job.Launchers(), v) {
+			return fmt.Errorf("%q is not one of %s", v, strings.Join(job.Launchers(), ", "))
+		}
+		o.spec.Launcher = v
+		return nil
+	}},
+	{[]string{"agent"}, "PATH", false, "weftrun on the other hosts (the path of this one)", func(o *options, _ *job.Program, v string) error {
+		if !strings.HasPrefix(v, "/") {
+			return fmt.Errorf("%q is not an absolute path", v)
+		}
+		o.spec.Agent = v
+		return nil
+	}},
+	{[]string{"start-timeout"}, "DURATION", false, "give up when other hosts are not ready after this (30s, and a second more for each 50 hosts)", func(o *options, _ *job.Program, v string) (err error) {
+		o.spec.StartTime, err = duration(v)
+		if err == nil && o.spec.StartTime == 0 {
+			err = fmt.Errorf("no host is ready in no time")
+		}
+		return err
+	}},
 	{[]string{"one-host"}, "", false, "in a batch job of several hosts, leave all but this one idle", func(o *options, _ *job.Program, _ string) error {
 		o.spec.OneHost = true
 		return nil
@@ -202,12 +257,13 @@ func version() string {
 
 func help() string {
 	var b strings.Builder
-	b.WriteString(`Usage: weftrun [options] -n N program [arguments] [: [options] -n N program [arguments]]...
+	b.WriteString(`Usage: weftrun [options] [-n N] program [arguments] [: [options] -n N program [arguments]]...
 
-Starts N ranks of a program on this host and waits for them. Options end where
-the program's name begins. Several programs, with a : between them, make one
-job; ranks are numbered in that order. An argument that is itself a : is
-written \:.
+Starts N ranks of a program and waits for them: on this host, or in a batch job
+of PBS, Slurm, Grid Engine or LSF on its hosts, where -n may be left out to use
+all slots. Options end where the program's name begins. Several programs, with
+a : between them, make one job; ranks are numbered in that order. An argument
+that is itself a : is written \:.
 
 Options, with their defaults in parentheses:
 `)
@@ -230,6 +286,7 @@ Exit code:
 	}{
 		{job.ExitUsage, "the command line is wrong"},
 		{job.ExitSetup, "the job could not be started"},
+		{job.ExitHostLost, "a host was lost"},
 		{job.ExitTimeout, "the job ran longer than --timeout"},
 		{job.ExitNotProgram, "the program cannot be executed"},
 		{job.ExitNoProgram, "the program was not found"},

@@ -33,9 +33,6 @@ func parse(args []string) (*options, error) {
 			}
 			p.Argv = append(p.Argv, a)
 		}
-		if p.Ranks == 0 {
-			return nil, fmt.Errorf("how many ranks of %s? Give -n N before it", p.Argv[0])
-		}
 		o.spec.Programs = append(o.spec.Programs, p)
 		if end == len(rest) {
 			return o, o.check()

@@ -140,7 +140,7 @@ func (c *Client) greet() error {
 		return fmt.Errorf("control: weftrun said %v where a welcome was due; %s", f.Kind, oneProgram)
 	}
 	p := f.Place
-	local, err := unruns(p.Local, p.Size)
+	local, err := Unruns(p.Local, p.Size)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (c *Client) Abort(code int, reason string, lost int) error {
 // Untold are the ranks that have never heard from this one, and cannot know that
 // they never will: the launcher tells them after a while.
 func (c *Client) Leave(ctx context.Context, untold []int) error {
-	if err := c.send(&frame{Kind: goodbye, Ranks: runs(untold)}); err != nil {
+	if err := c.send(&frame{Kind: goodbye, Ranks: Runs(untold)}); err != nil {
 		return err
 	}
 	select {

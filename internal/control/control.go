@@ -204,8 +204,8 @@ func receive(r io.Reader, limit int) (*frame, error) {
 	return f, nil
 }
 
-// runs packs sorted ranks into runs of first and length.
-func runs(ranks []int) [][2]int {
+// Runs packs sorted ranks into runs of first and length.
+func Runs(ranks []int) [][2]int {
 	var out [][2]int
 	for _, r := range ranks {
 		if n := len(out); n > 0 && out[n-1][0]+out[n-1][1] == r {
@@ -217,8 +217,8 @@ func runs(ranks []int) [][2]int {
 	return out
 }
 
-// unruns undoes runs and checks every rank against size.
-func unruns(rs [][2]int, size int) ([]int, error) {
+// Unruns undoes Runs and checks every rank against size.
+func Unruns(rs [][2]int, size int) ([]int, error) {
 	var out []int
 	for _, r := range rs {
 		if r[0] < 0 || r[1] < 1 || r[0] > size || r[1] > size-r[0] || len(out)+r[1] > size {

@@ -411,7 +411,7 @@ func TestRuns(t *testing.T) {
 				ranks = append(ranks, r)
 			}
 		}
-		got, err := unruns(runs(ranks), size)
+		got, err := Unruns(Runs(ranks), size)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,7 @@ type line struct {
 // NewHub returns a hub without lines. Report is called on the hub's goroutines,
 // one call at a time for each rank, and must not call the hub's Drain or Close.
 func NewHub(job Job, report func(Report)) *Hub {
-	return &Hub{job: job, report: report, local: runs(job.LocalRanks), lines: make(map[int]*line)}
+	return &Hub{job: job, report: report, local: Runs(job.LocalRanks), lines: make(map[int]*line)}
 }
 
 // Open makes the line of a rank, with the Welcome in it, and returns the rank's
@@ -144,7 +144,7 @@ func (h *Hub) listen(rank int, l *line) error {
 		case last != 0 && f.Kind == abort && f.Rank >= -1 && f.Rank < h.job.Size:
 			h.report(Report{Rank: rank, Kind: Abort, Code: f.Code, Text: f.Text, Lost: f.Rank})
 		case last != 0 && last != goodbye && f.Kind == goodbye:
-			untold, err := unruns(f.Ranks, h.job.Size)
+			untold, err := Unruns(f.Ranks, h.job.Size)
 			if err != nil {
 				return err
 			}

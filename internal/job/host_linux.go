@@ -5,20 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
 )
 
 // host starts and signals the ranks of this machine. All its methods belong to
-// the supervisor's goroutine.
+// one goroutine, the supervisor's or the agent's.
 type host struct {
 	plan    *Plan
 	hub     *control.Hub
@@ -29,42 +28,40 @@ type host struct {
 	copying sync.WaitGroup
 	typed   *typist     // passes a terminal on to rank 0; nil without one
 	keeper  *keeper     // nil until a job has run for a moment
-	pids    []int       // by rank; 0: not started, or ended
-	ranks   map[int]int // rank by pid
-	stop    chan struct{}
-	forker  sync.WaitGroup
+	pids    []int       // by local rank; 0: not started, or ended
+	ranks   map[int]int // local rank by pid
+	forker  *forker
+	stdin0  *os.File                             // of rank 0, where it comes from the launcher's host; else nil
+	other   func(pid int, ws syscall.WaitStatus) // hears of children that are no ranks; may be nil
 }
 
 // newHost opens everything that all ranks share.
 func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
 	n := len(plan.Ranks)
-	if plan.Spec.Output != "" {
+	if plan.Spec.Output != "" && n > 0 {
 		if err := os.MkdirAll(plan.Spec.Output, 0o777); err != nil {
 			return nil, failf(ExitSetup, "--output %s: %w", plan.Spec.Output, err)
 		}
 	}
-	h := &host{plan: plan, notes: notes, sinks: sinks, pids: make([]int, n), ranks: make(map[int]int, n), stop: make(chan struct{})}
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: n, Host: plan.Host, LocalRanks: all,
+	h := &host{plan: plan, notes: notes, sinks: sinks, pids: make([]int, n), ranks: make(map[int]int, n)}
+	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: plan.Size, Host: plan.Host, LocalRanks: plan.Local,
 		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Device: plan.Spec.Device, Arena: plan.Arena, Oversubscribed: plan.Oversubscribed,
-		Secret: control.NewSecret()},
+		Secret: plan.Secret},
 		func(r control.Report) { notes.put(note{report: &r}) })
-	if plan.Spec.Segment != nil {
+	if plan.Spec.Segment != nil && n > 0 {
 		var err error
 		if h.segment, err = plan.Spec.Segment(plan.Job, n, plan.Arena); err != nil {
 			return nil, failf(ExitSetup, "shared memory for %s: %w; --transport tcp does without", count(n, "rank"), err)
 		}
 	}
+	h.forker = newForker()
 	return h, nil
 }
 
 // newSinks returns sinks for our standard output and error.
 func newSinks(onError func(error)) [2]*sink {
-	out := &sink{lock: new(sync.Mutex), out: os.Stdout, terminal: isTerminal(1), onError: onError, failed: new(atomic.Pointer[error])}
-	err := &sink{lock: new(sync.Mutex), out: os.Stderr, terminal: isTerminal(2), onError: onError, failed: new(atomic.Pointer[error])}
+	out := makeSink(new(sync.Mutex), os.Stdout, isTerminal(1), onError)
+	err := makeSink(new(sync.Mutex), os.Stderr, isTerminal(2), onError)
 	if sameFile(1, 2) {
 		err.lock = out.lock
 	}
@@ -72,32 +69,20 @@ func newSinks(onError func(error)) [2]*sink {
 }
 
 // start starts all ranks, or as many as it can.
-//
-// The kernel kills a rank when the thread that forked it ends, so one thread
-// forks all of them and stays until close. Its processor affinity is what ranks
-// inherit.
 func (h *host) start() error {
-	done := make(chan error)
-	h.forker.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- h.forkAll()
-		<-h.stop
-	})
-	return <-done
-}
-
-func (h *host) forkAll() error {
-	for rank := range h.plan.Ranks {
-		if err := h.fork(rank); err != nil {
-			return err
+	return h.forker.do(func() error {
+		for local := range h.plan.Ranks {
+			if err := h.fork(local); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // fork starts one rank.
-func (h *host) fork(rank int) error {
-	r := &h.plan.Ranks[rank]
+func (h *host) fork(local int) error {
+	r, rank := &h.plan.Ranks[local], h.plan.Local[local]
 	var theirs []*os.File // closed here once the rank has them
 	defer func() {
 		for _, f := range theirs {
@@ -113,7 +98,7 @@ func (h *host) fork(rank int) error {
 		files = append(files, f.Fd())
 		return nil
 	}
-	if rank == 0 && !isTerminal(0) {
+	if rank == 0 && h.stdin0 == nil && !isTerminal(0) {
 		files = append(files, 0) // our own, so that it is read as it is asked for
 	} else if err := give(h.stdin(rank)); err != nil {
 		return err
@@ -126,7 +111,7 @@ func (h *host) fork(rank int) error {
 	if err := give(h.hub.Open(rank)); err != nil {
 		return err
 	}
-	env := append(slices.Clone(r.env), h.plan.vars(rank)...)
+	env := append(slices.Clone(r.env), h.plan.vars(local)...)
 	env = append(env, control.VarControl+"=3", control.VarTerminal+"="+h.terminals())
 	if h.segment != nil {
 		files = append(files, h.segment.Fd())
@@ -142,8 +127,8 @@ func (h *host) fork(rank int) error {
 	if err != nil {
 		return forkError(rank, r, h.plan.Host, err)
 	}
-	h.pids[rank] = pid
-	h.ranks[pid] = rank
+	h.pids[local] = pid
+	h.ranks[pid] = local
 	return nil
 }
 
@@ -169,6 +154,9 @@ func (h *host) stdin(rank int) (*os.File, error) {
 	if rank != 0 {
 		return os.Open(os.DevNull)
 	}
+	if h.stdin0 != nil {
+		return h.stdin0, nil
+	}
 	t, theirs, err := newTypist()
 	h.typed = t
 	return theirs, err
@@ -189,7 +177,7 @@ func (h *host) outlet(rank, which int, ext string) (*os.File, error) {
 	if h.plan.Spec.Tag {
 		s.tag = tag(rank, to.terminal)
 	} else {
-		s.eager = len(h.plan.Ranks) == 1
+		s.eager = h.plan.Size == 1
 		s.patch = to.terminal
 	}
 	h.streams = append(h.streams, s)
@@ -224,10 +212,11 @@ func tag(rank int, terminal bool) []byte {
 // signal sends a signal to a rank and its process group. Nothing happens when
 // the rank has ended.
 func (h *host) signal(rank int, sig syscall.Signal) {
-	pid := h.pids[rank]
-	if pid == 0 {
+	local, ok := slices.BinarySearch(h.plan.Local, rank)
+	if !ok || h.pids[local] == 0 {
 		return
 	}
+	pid := h.pids[local]
 	// The rank is not reaped, so both numbers are still its own. A rank that has
 	// made another group its own is signalled alone.
 	if syscall.Kill(-pid, sig) != nil {
@@ -249,13 +238,15 @@ func (h *host) reap(ended func(rank int, st status)) bool {
 		case pid == 0:
 			return true
 		}
-		if rank, ok := h.ranks[pid]; ok {
+		if local, ok := h.ranks[pid]; ok {
 			delete(h.ranks, pid)
-			h.pids[rank] = 0
+			h.pids[local] = 0
 			if h.keeper != nil {
 				h.keeper.tell('-', pid)
 			}
-			ended(rank, status{pid, ws})
+			ended(h.plan.Local[local], status{pid, ws})
+		} else if h.other != nil {
+			h.other(pid, ws)
 		} // else an orphan
 	}
 }
@@ -280,6 +271,40 @@ func (h *host) dismissKeeper() {
 	}
 }
 
+// sweep ends what the ranks have left behind: orphans, whose parent we are. It
+// returns when no process of the job is left here, or with a text for the user
+// when some cannot be killed. Spared are children that are no part of it.
+func (h *host) sweep(children <-chan os.Signal, spared map[int]*start) string {
+	h.dismissKeeper()
+	next := time.NewTimer(orphanWait)
+	defer next.Stop()
+	kill := false
+	left := func() []int {
+		return slices.DeleteFunc(childPIDs(), func(pid int) bool { return spared[pid] != nil })
+	}
+	for h.reap(func(int, status) {}) {
+		if len(spared) > 0 && len(left()) == 0 {
+			return ""
+		}
+		if kill {
+			// Their children become ours in turn, and are found in the next round.
+			for _, pid := range left() {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		select {
+		case <-children:
+		case <-next.C:
+			if kill {
+				return fmt.Sprintf("processes %v on host %s do not end even by SIGKILL, and are left behind", left(), h.plan.Host)
+			}
+			kill = true
+			next.Reset(giveUpWait)
+		}
+	}
+	return ""
+}
+
 // finish passes on what is left of the output. It is called when no process of
 // the job is left.
 func (h *host) finish() {
@@ -291,8 +316,7 @@ func (h *host) finish() {
 
 // close gives everything back.
 func (h *host) close() error {
-	close(h.stop)
-	h.forker.Wait()
+	h.forker.close()
 	if h.typed != nil {
 		h.typed.close()
 	}

@@ -20,6 +20,27 @@
 // A host knows nothing of other hosts and decides nothing, so that it can run in
 // an agent, on another machine, with the mailbox at the far end of a network.
 //
+// # Several hosts
+//
+// A site is a host as the supervisor sees it: a name, and the ranks there. The ranks of
+// the launcher's own site are its children; on every other site an [Agent] has them. A
+// starter is a way to run a command on another host: ssh, or what the batch system has for that. It
+// starts the agents and carries nothing else: an agent connects back over package plane, is given
+// its part of the job as an assignment, and from then on says what its host says.
+//
+//	launcher                             agent
+//	starter: weftrun --as-agent ...  ->  reads the secret from its standard input, or a file
+//	                                 <-  joins the plane
+//	assign   its ranks, environment  ->  plans for its own machine
+//	                                 <-  ready, or failed
+//	start    when all are ready      ->  starts its ranks
+//	                                 <-  reports and ends of ranks, output
+//	signals, deaths, credit ...      ->
+//	                                 <-  done: no process is left
+//
+// When the link between them ends, the agent kills its ranks, and the launcher counts them as
+// lost, with their host. There is no way back.
+//
 // # The end of a job
 //
 //	running  -> told    a rank failed, aborted or left early; time is up; a signal
@@ -44,6 +65,7 @@ import (
 const (
 	ExitUsage      = 2
 	ExitSetup      = 121 // the job could not be started
+	ExitHostLost   = 122
 	ExitTimeout    = 124
 	ExitNotProgram = 126 // a file that cannot be executed
 	ExitNoProgram  = 127
@@ -81,6 +103,15 @@ type Spec struct {
 	Arena     int64         // bytes of shared memory for each rank; 0: half of the host's memory, divided by its ranks
 	Tag       bool          // put [rank] before every line
 	OneHost   bool          // run on this host though the batch job has others
+	Hosts     string        // of --host, "" for none
+	HostFile  string        // "" for none
+	PerHost   int           // ranks on a host; 0: as many as it has slots
+	MapByNode bool          // neighbours in rank on different hosts, rather than on the same
+	Crowd     bool          // more ranks than slots are wanted
+	Launcher  string        // how agents are started, "" for our choice
+	Agent     string        // weftrun on the other hosts, "" for the path of this one
+	Build     string        // which weftrun this is
+	StartTime time.Duration // for all agents to be up; 0: our choice
 	Output    string        // directory for the ranks' output, "" for our own
 	Timeout   time.Duration // 0: none
 	Grace     time.Duration // from a failure to SIGTERM

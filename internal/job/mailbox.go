@@ -11,21 +11,27 @@ type note struct {
 	report *control.Report // a rank said something
 	broken error           // our own output cannot be written
 	say    string          // something the user must know
+	far    *farNote        // another host
 }
 
-// mailbox takes notes without ever making the giver wait, so that no goroutine
+// mailbox is where a host puts its notes.
+type mailbox = mailboxOf[note]
+
+func newMailbox() *mailbox { return newMailboxOf[note]() }
+
+// mailboxOf takes things without ever making the giver wait, so that no goroutine
 // of a host can hold up the supervisor that waits for it.
-type mailbox struct {
-	mu    sync.Mutex
-	notes []note
-	some  chan struct{} // holds a token when there are notes
+type mailboxOf[T any] struct {
+	mu     sync.Mutex
+	things []T
+	some   chan struct{} // holds a token when there are things
 }
 
-func newMailbox() *mailbox { return &mailbox{some: make(chan struct{}, 1)} }
+func newMailboxOf[T any]() *mailboxOf[T] { return &mailboxOf[T]{some: make(chan struct{}, 1)} }
 
-func (m *mailbox) put(n note) {
+func (m *mailboxOf[T]) put(t T) {
 	m.mu.Lock()
-	m.notes = append(m.notes, n)
+	m.things = append(m.things, t)
 	m.mu.Unlock()
 	select {
 	case m.some <- struct{}{}:
@@ -33,11 +39,11 @@ func (m *mailbox) put(n note) {
 	}
 }
 
-// take returns all notes, in the order they came in.
-func (m *mailbox) take() []note {
+// take returns all things, in the order they came in.
+func (m *mailboxOf[T]) take() []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.notes
-	m.notes = nil
-	return n
+	t := m.things
+	m.things = nil
+	return t
 }

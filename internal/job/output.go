@@ -31,11 +31,15 @@ const (
 
 // sink is a place that output goes to.
 type sink struct {
-	lock     *sync.Mutex // shared between sinks that lead to one file
+	lock     sync.Locker // shared between sinks that lead to one file
 	out      io.Writer
 	terminal bool
 	failed   *atomic.Pointer[error] // the first error of a write; what follows is dropped, as the job ends
 	onError  func(error)
+}
+
+func makeSink(lock sync.Locker, out io.Writer, terminal bool, onError func(error)) *sink {
+	return &sink{lock: lock, out: out, terminal: terminal, failed: new(atomic.Pointer[error]), onError: onError}
 }
 
 // write passes b on. The caller holds the lock.

@@ -102,7 +102,7 @@ func TestStreamWrites(t *testing.T) {
 		if got := strings.Join(w.all, "|"); got != c.want {
 			t.Errorf("%s: wrote %q, want %q", c.name, got, c.want)
 		}
-		if s.locked || !s.to.lock.TryLock() {
+		if s.locked || !s.to.lock.(*sync.Mutex).TryLock() {
 			t.Errorf("%s: the sink stays locked", c.name)
 		}
 	}
@@ -134,7 +134,7 @@ func TestLongLineHoldsTheSink(t *testing.T) {
 	s := stream{in: in, to: sink, buf: make([]byte, 0, maxLine)}
 	s.buf = append(s.buf, bytes.Repeat([]byte{'x'}, maxLine)...)
 	s.pass(false)
-	if sink.lock.TryLock() {
+	if sink.lock.(*sync.Mutex).TryLock() {
 		t.Error("another stream could write inside a long line")
 	}
 	if err := s.deadline(); err != nil || in.deadline.IsZero() {
@@ -142,7 +142,7 @@ func TestLongLineHoldsTheSink(t *testing.T) {
 	}
 	s.buf = append(s.buf, "end\n"...)
 	s.pass(false)
-	if !sink.lock.TryLock() {
+	if !sink.lock.(*sync.Mutex).TryLock() {
 		t.Error("the sink is held after the end of the line")
 	}
 }

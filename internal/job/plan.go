@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,20 +11,32 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-hpc/weft/internal/batch"
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
 )
 
-// Plan is what will be done. It is made without starting anything.
+// Plan is what will be done on this host, and which ranks run on others. It is made
+// without starting anything.
 type Plan struct {
 	Spec           *Spec
 	Job            string // the job's name
 	Host           string
-	Allowed        []int // processors of this host that the job may use
-	Ranks          []Rank
+	Size           int    // ranks of the job
+	Local          []int  // those on this host, ascending
+	Ranks          []Rank // the same, with how to run them
+	Allowed        []int  // processors of this host that the job may use
 	Binding        string // what was decided, and why
 	Oversubscribed bool
 	Arena          int64 // bytes for each rank; 0: no shared memory
+	Secret         []byte
+
+	Others   []Site     // the other hosts that have ranks
+	starter  *starter   // that starts agents on them
+	Batch    *batch.Job // that this is; nil for none
+	programs []int      // by rank of the job: index of its program
+	base     []string   // environment that programs add to
+	dir      string     // that the launcher runs in
 }
 
 // Rank is one rank of a plan.
@@ -37,50 +48,67 @@ type Rank struct {
 	env     []string
 }
 
-// NewPlan plans a job for this host.
+// NewPlan plans a job, and in detail what of it runs on this host.
 func NewPlan(spec *Spec) (*Plan, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, &Error{ExitSetup, err}
 	}
-	n := 0
-	for _, p := range spec.Programs {
-		n += p.Ranks
-	}
-	if err := checkRoom(topo.System, n); err != nil {
+	p := &Plan{Spec: spec, Job: "weft-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:6], Host: host, Secret: control.NewSecret()}
+	if p.dir, err = workDir(""); err != nil {
 		return nil, err
 	}
-	alloc, err := findAllocation(os.Getenv, os.ReadFile)
-	if err == nil {
-		err = checkAllocation(alloc, spec.OneHost)
+	p.base = baseEnv(os.Environ())
+	if err := p.place(batch.System(), isHere(host)); err != nil {
+		return nil, err
 	}
+	return p, p.detail()
+}
+
+// detail plans how the ranks of this host run.
+func (p *Plan) detail() error {
+	n := len(p.Local)
+	p.Ranks = make([]Rank, 0, n)
+	if n == 0 {
+		return nil
+	}
+	if err := checkRoom(topo.System, n); err != nil {
+		return err
+	}
+	programs := make(map[int]*Rank)
+	for _, rank := range p.Local {
+		r := programs[p.programs[rank]]
+		if r == nil {
+			var err error
+			if r, err = p.program(&p.Spec.Programs[p.programs[rank]]); err != nil {
+				return err
+			}
+			programs[p.programs[rank]] = r
+		}
+		p.Ranks = append(p.Ranks, *r)
+	}
+	var err error
+	if p.Arena, err = arena(topo.System, p.Spec, n); err != nil {
+		return err
+	}
+	return p.bind(topo.System)
+}
+
+// program returns how each rank of a program runs.
+func (p *Plan) program(prog *Program) (*Rank, error) {
+	dir, err := workDir(prog.Dir)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Spec: spec, Job: "weft-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:6], Host: host}
-	base := baseEnv(os.Environ())
-	for i := range spec.Programs {
-		prog := &spec.Programs[i]
-		dir, err := workDir(prog.Dir)
-		if err != nil {
-			return nil, err
-		}
-		env := mergeEnv(base, prog.Env)
-		path, err := findProgram(prog.Argv[0], dir, env)
-		if err != nil {
-			return nil, err
-		}
-		if dir != "" && prog.Dir != "" {
-			env = mergeEnv(env, []string{"PWD=" + dir})
-		}
-		for range prog.Ranks {
-			p.Ranks = append(p.Ranks, Rank{Program: prog, Path: path, Dir: dir, env: env})
-		}
-	}
-	if p.Arena, err = arena(topo.System, spec, n); err != nil {
+	env := mergeEnv(p.base, prog.Env)
+	path, err := findProgram(prog.Argv[0], dir, env)
+	if err != nil {
 		return nil, err
 	}
-	return p, p.bind(topo.System)
+	if prog.Dir != "" {
+		env = mergeEnv(env, []string{"PWD=" + dir})
+	}
+	return &Rank{Program: prog, Path: path, Dir: dir, env: env}, nil
 }
 
 // arena returns the bytes of shared or registered memory for each rank.
@@ -131,47 +159,12 @@ func (p *Plan) bind(machine topo.Root) error {
 	return nil
 }
 
-// vars returns the variables that the launcher sets for a rank, without those
-// that name descriptors.
-func (p *Plan) vars(rank int) []string {
-	n := strconv.Itoa(len(p.Ranks))
-	r := strconv.Itoa(rank)
-	return []string{control.VarRank + "=" + r, control.VarSize + "=" + n,
-		control.VarLocalRank + "=" + r, control.VarLocalSize + "=" + n, // one host: the same
+// vars returns the variables that the launcher sets for a local rank, without
+// those that name descriptors.
+func (p *Plan) vars(local int) []string {
+	return []string{control.VarRank + "=" + strconv.Itoa(p.Local[local]), control.VarSize + "=" + strconv.Itoa(p.Size),
+		control.VarLocalRank + "=" + strconv.Itoa(local), control.VarLocalSize + "=" + strconv.Itoa(len(p.Local)),
 		control.VarJob + "=" + p.Job}
-}
-
-// Print writes the plan for a reader. It holds no secret.
-func (p *Plan) Print(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "job        %s: %s on host %s\n", p.Job, count(len(p.Ranks), "rank"), p.Host)
-	fmt.Fprintf(&b, "processors %s (%d)\n", topo.FormatCPUs(p.Allowed), len(p.Allowed))
-	fmt.Fprintf(&b, "binding    %s\n", p.Binding)
-	fmt.Fprintf(&b, "transport  %s\n", p.Spec.Transport)
-	if p.Arena > 0 {
-		fmt.Fprintf(&b, "arena      %d MiB for each rank, taken as it is used\n", p.Arena>>20)
-	}
-	if p.Spec.Interface != "" {
-		fmt.Fprintf(&b, "interface  %s\n", p.Spec.Interface)
-	}
-	if p.Spec.Device != "" {
-		fmt.Fprintf(&b, "device     %s\n", p.Spec.Device)
-	}
-	for i, r := range p.Ranks {
-		cpus := "any processor"
-		if r.CPUs != nil {
-			cpus = "processors " + topo.FormatCPUs(r.CPUs)
-		}
-		fmt.Fprintf(&b, "rank %d on %s, %s\n", i, p.Host, cpus)
-		fmt.Fprintf(&b, "  runs     %s\n", quoteAll(r.Program.Argv))
-		if r.Path != r.Program.Argv[0] {
-			fmt.Fprintf(&b, "  found at %s\n", quote(r.Path))
-		}
-		fmt.Fprintf(&b, "  in       %s\n", quote(r.Dir))
-		fmt.Fprintf(&b, "  with     %s\n", quoteAll(append(slices.Clone(r.Program.Env), p.vars(i)...)))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func count(n int, what string) string {

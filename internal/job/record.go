@@ -23,6 +23,7 @@ type failure struct {
 	lost int    // the rank that an aborting one blames, -1 for none
 
 	reason string // of an abort, as the rank gave it
+	whole  bool   // the text stands alone: it is about a host, and rank is one of those there
 }
 
 // status of an ended process.
@@ -168,6 +169,19 @@ func (r *record) joiner() int {
 		}
 	}
 	return -1
+}
+
+// vanish notes the end of ranks of which nothing more can be known, and returns
+// those that had not ended.
+func (r *record) vanish(ranks []int) []int {
+	var gone []int
+	for _, rank := range ranks {
+		if s := &r.ranks[rank]; !s.ended {
+			s.ended = true
+			gone = append(gone, rank)
+		}
+	}
+	return gone
 }
 
 // running returns the ranks that have not ended.

@@ -9,7 +9,7 @@ import (
 // goroutine of its own: a reader of our standard error that is stuck must not
 // keep the supervisor from ending the job.
 type speech struct {
-	lock *sync.Mutex // of the sink that leads to the same place
+	lock sync.Locker // of the sink that leads to the same place
 	out  io.Writer
 	done chan struct{}
 
@@ -19,7 +19,7 @@ type speech struct {
 	closed bool
 }
 
-func newSpeech(lock *sync.Mutex, out io.Writer) *speech {
+func newSpeech(lock sync.Locker, out io.Writer) *speech {
 	s := &speech{lock: lock, out: out, done: make(chan struct{})}
 	s.more = sync.NewCond(&s.mu)
 	go s.run()

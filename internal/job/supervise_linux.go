@@ -18,6 +18,7 @@ const (
 	giveUpWait   = 5 * time.Second        // from SIGKILL to leaving behind what the kernel does not let go
 	orphanWait   = time.Second            // from the last rank's end to the end of what it left behind
 	blameWait    = 100 * time.Millisecond // for the end of a rank that another one misses
+	farBlameWait = 3 * time.Second        // the same, when the loss of its host may be the reason
 	joinPatience = 10 * time.Second       // until a wire-up that hangs is talked about
 )
 
@@ -35,6 +36,7 @@ const (
 type supervisor struct {
 	plan   *Plan
 	host   *host
+	far    *far // the other hosts; nil when there are none
 	notes  *mailbox
 	rec    *record
 	gather control.Gather
@@ -74,14 +76,21 @@ func Run(plan *Plan, says io.Writer) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	defer signal.Reset()
 
-	s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(len(plan.Ranks)),
-		gather: control.MakeGather(len(plan.Ranks)), next: stopped(), blame: stopped(), part: stopped()}
+	s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(plan.Size),
+		gather: control.MakeGather(plan.Size), next: stopped(), blame: stopped(), part: stopped()}
 	sinks := newSinks(func(err error) { s.notes.put(note{broken: err}) })
 	s.speech = newSpeech(sinks[1].lock, says)
 	defer s.speech.close()
 	err := errors.Join(adoptOrphans(), raiseMemlock())
 	if err == nil {
 		s.host, err = newHost(plan, s.notes, sinks)
+	}
+	if err == nil && len(plan.Others) > 0 {
+		if s.far, err = newFar(plan, s.notes, s.host, sinks); err != nil {
+			err = errors.Join(err, s.host.close())
+		} else {
+			s.host.other = s.far.commandEnded
+		}
 	}
 	if err != nil {
 		return s.sayError(err)
@@ -113,17 +122,22 @@ func (s *supervisor) sayError(err error) int {
 }
 
 func (s *supervisor) run(signals, children <-chan os.Signal) int {
-	if err := s.host.start(); err != nil {
+	err := s.bringUp(signals, children)
+	if err == nil {
+		err = s.host.start()
+	}
+	if err != nil {
 		// Those that were started must not run on.
-		for rank := range s.plan.Ranks {
+		for _, rank := range s.plan.Local {
 			s.host.signal(rank, syscall.SIGKILL)
 		}
 		code := s.sayError(err)
+		s.dismissFar()
 		s.sweep(children)
-		s.host.finish()
+		s.finish()
 		return code
 	}
-	s.left = len(s.plan.Ranks)
+	s.left += s.plan.Size
 	var deadline <-chan time.Time
 	if d := s.plan.Spec.Timeout; d > 0 {
 		t := time.NewTimer(d)
@@ -152,6 +166,7 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 		case <-s.part.C:
 			for _, r := range s.parted {
 				s.check(s.host.hub.Left(r.Rank, r.Untold))
+				s.far.tell(&message{Verb: msgLeft, Rank: r.Rank, Ranks: control.Runs(r.Untold)})
 			}
 			s.parted = nil
 		case <-s.next.C:
@@ -164,11 +179,13 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			}
 		}
 	}
+	s.awaitFar(signals, children)
+	s.dismissFar()
 	s.sweep(children)
 	// Only output is left, for which a slow reader may take its time. From here
 	// on a signal is for us, and does what it always does.
 	signal.Reset(forwarded...)
-	s.host.finish()
+	s.finish()
 	s.readNotes()
 	if s.rec.first == nil {
 		return 0
@@ -203,6 +220,8 @@ func (s *supervisor) readNotes() {
 			s.hear(*n.report)
 		case n.broken != nil:
 			s.outputBroke(n.broken)
+		case n.far != nil:
+			s.hearFar(n.far)
 		default:
 			s.say("%s", n.say)
 		}
@@ -218,6 +237,7 @@ func (s *supervisor) hear(r control.Report) {
 		failed = s.rec.reached(r.Rank, joined)
 		if s.gather.Add(r.Rank, r.Card) {
 			s.check(s.host.hub.Deal(s.gather.Cards))
+			s.far.tell(&message{Verb: msgDeal, Cards: s.gather.Cards})
 		}
 	case control.Goodbye:
 		failed = s.rec.reached(r.Rank, left)
@@ -242,6 +262,7 @@ func (s *supervisor) farewell(r control.Report) {
 		s.parted = nil
 		s.part.Stop()
 		s.check(s.host.hub.Release())
+		s.far.tell(&message{Verb: msgRelease})
 		return
 	}
 	s.parted = append(s.parted, r)
@@ -280,7 +301,11 @@ func (s *supervisor) end(f failure) {
 func (s *supervisor) failed() {
 	f := s.rec.first
 	if f.lost >= 0 && s.stage == running {
-		s.blame.Reset(blameWait)
+		wait := blameWait
+		if s.far.where(f.lost) != "" {
+			wait = farBlameWait
+		}
+		s.blame.Reset(wait)
 		return
 	}
 	s.blame.Stop()
@@ -309,10 +334,14 @@ func (s *supervisor) announce() {
 }
 
 func (s *supervisor) describe(f failure) string {
-	if f.rank < 0 {
+	if f.rank < 0 || f.whole {
 		return f.text
 	}
-	return fmt.Sprintf("rank %d on host %s %s", f.rank, s.plan.Host, f.text)
+	host := s.far.where(f.rank)
+	if host == "" {
+		host = s.plan.Host
+	}
+	return fmt.Sprintf("rank %d on host %s %s", f.rank, host, f.text)
 }
 
 // tell lets everybody know of the first failure, and starts the clock.
@@ -327,27 +356,44 @@ func (s *supervisor) tell() {
 	}
 	s.stage = told
 	s.next.Reset(s.plan.Spec.Grace)
-	if f.rank >= 0 && s.rec.ranks[f.rank].ended {
+	switch {
+	case f.whole:
+		s.check(s.host.hub.Aborted(-1, f.code, f.text))
+		s.far.tell(&message{Verb: msgAborted, Rank: -1, Code: f.code, Text: f.text})
+	case f.rank >= 0 && s.rec.ranks[f.rank].ended:
 		s.check(s.host.hub.Died(f.rank, f.code, f.text))
-	} else {
+		s.far.tell(&message{Verb: msgDied, Rank: f.rank, Code: f.code, Text: f.text})
+	default:
 		text := f.text
 		if f.reason != "" {
 			text = f.reason
 		}
 		s.check(s.host.hub.Aborted(f.rank, f.code, text))
+		s.far.tell(&message{Verb: msgAborted, Rank: f.rank, Code: f.code, Text: text})
 	}
+	var deaf []int // to all but signals
 	for _, rank := range s.rec.running() {
-		if s.rec.ranks[rank].phase == started { // hears only signals
-			s.stop(rank, syscall.SIGTERM)
+		if s.rec.ranks[rank].phase == started {
+			deaf = append(deaf, rank)
 		}
 	}
+	s.stop(deaf, syscall.SIGTERM)
 }
 
-// stop ends a rank with a signal. A stopped one is woken for it.
-func (s *supervisor) stop(rank int, sig syscall.Signal) {
-	s.rec.ranks[rank].signalled = true
-	s.host.signal(rank, sig)
-	s.host.signal(rank, syscall.SIGCONT)
+// stop ends ranks with a signal. Stopped ones are woken for it.
+func (s *supervisor) stop(ranks []int, sig syscall.Signal) {
+	for _, rank := range ranks {
+		s.rec.ranks[rank].signalled = true
+	}
+	s.send(ranks, sig)
+	s.send(ranks, syscall.SIGCONT)
+}
+
+// send sends a signal to ranks, wherever they are.
+func (s *supervisor) send(ranks []int, sig syscall.Signal) {
+	for _, rank := range s.far.signal(ranks, sig) {
+		s.host.signal(rank, sig)
+	}
 }
 
 // advance moves on to the next stage of the end.
@@ -367,9 +413,7 @@ func (s *supervisor) advance() {
 		s.left = 0
 		return
 	}
-	for _, rank := range s.rec.running() {
-		s.stop(rank, sig)
-	}
+	s.stop(s.rec.running(), sig)
 }
 
 // ranksText names ranks, a few of many.
@@ -398,17 +442,16 @@ func (s *supervisor) pass(sig syscall.Signal) {
 	switch {
 	case sig == syscall.SIGTSTP:
 		// Stopping the group is for us to do: the ranks are in their own.
-		for _, rank := range s.rec.running() {
-			s.host.signal(rank, syscall.SIGSTOP)
+		s.send(s.rec.running(), syscall.SIGSTOP)
+		if s.far != nil {
+			s.far.root.Hold()
 		}
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		return
 	case sig == syscall.SIGINT && s.signal == sig: // the user is in a hurry
 		s.stage = killed
 		s.next.Reset(giveUpWait)
-		for _, rank := range s.rec.running() {
-			s.stop(rank, syscall.SIGKILL)
-		}
+		s.stop(s.rec.running(), syscall.SIGKILL)
 		return
 	case ending(sig):
 		if s.signal == nil {
@@ -425,9 +468,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 			s.rec.ranks[rank].signalled = true
 		}
 	}
-	for _, rank := range s.rec.running() {
-		s.host.signal(rank, sig)
-	}
+	s.send(s.rec.running(), sig)
 }
 
 // wonder says who keeps the others from joining.
@@ -438,30 +479,19 @@ func (s *supervisor) wonder() {
 	}
 }
 
-// sweep ends what the ranks have left behind: orphans, whose parent we are. It
-// returns when no process of the job is left, or none that can be killed.
+// sweep ends what the ranks of this host have left behind.
 func (s *supervisor) sweep(children <-chan os.Signal) {
-	s.host.dismissKeeper()
-	next := time.NewTimer(orphanWait)
-	defer next.Stop()
-	kill := false
-	for s.host.reap(func(int, status) {}) {
-		if kill {
-			// Their children become ours in turn, and are found in the next round.
-			for _, pid := range childPIDs() {
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-		select {
-		case <-children:
-		case <-next.C:
-			if kill {
-				s.say("processes %v do not end even by SIGKILL, and are left behind", childPIDs())
-				return
-			}
-			kill = true
-			next.Reset(giveUpWait)
-		}
+	if text := s.host.sweep(children, nil); text != "" {
+		s.say("%s", text)
+	}
+}
+
+// finish waits until all output is written. It is called when no process of the
+// job is left.
+func (s *supervisor) finish() {
+	s.host.finish()
+	if s.far != nil {
+		s.far.finish()
 	}
 }
 

@@ -1,0 +1,552 @@
+package job
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/plane"
+)
+
+const (
+	keyWait    = 20 * time.Second // for the secret on standard input
+	joinWait   = 30 * time.Second
+	lostGrace  = time.Second // from SIGTERM to SIGKILL when the launcher is gone
+	sameSignal = time.Second // within which a signal of the batch system and the launcher's are one
+)
+
+// agent is the life of a weftrun on another host: it does what the launcher
+// says, and tells it what happens. Its fields belong to one goroutine, except where
+// plane's are named.
+type agent struct {
+	name    string
+	build   string
+	segment func(string, int, int64) (*os.File, error)
+	key     []byte
+	member  plane.Member
+	up      chan struct{} // closed when member is set
+	orders  *mailboxOf[*message]
+	gone    chan struct{} // closed when the link has ended
+	why     error         // it ended; read after gone
+	outlets [2]*outlet    // used by plane's goroutines
+	input   *inputPipe    // used by plane's goroutines
+
+	notes  *mailbox
+	host   *host
+	forker *forker // for agents further on; nil without any
+	starts map[int]*start
+	heard  map[syscall.Signal]time.Time // when the batch system sent us a signal
+	began  bool                         // the ranks were started
+	left   int                          // ranks that have not ended, then
+}
+
+// Agent runs an agent and returns its exit code. Args are what follows AgentFlag on its
+// command line: the job, where the secret is, the launcher's addresses, the name of this host
+// in the job. It takes over the process.
+func Agent(args []string, stdin *os.File, stderr io.Writer, build string, segment func(string, int, int64) (*os.File, error)) int {
+	a := &agent{build: build, segment: segment, up: make(chan struct{}), orders: newMailboxOf[*message](), gone: make(chan struct{}), notes: newMailbox(),
+		starts: make(map[int]*start), heard: make(map[syscall.Signal]time.Time)}
+	if err := a.run(args, stdin); err != nil {
+		fmt.Fprintf(stderr, "weftrun: agent on host %s: %v\n", a.name, err)
+		return ExitSetup
+	}
+	return 0
+}
+
+func (a *agent) run(args []string, stdin *os.File) error {
+	if len(args) != 4 {
+		return fmt.Errorf("%d arguments after %s; it is for weftrun alone", len(args), AgentFlag)
+	}
+	jobName, keyAt, addrs := args[0], args[1], strings.Split(args[2], ",")
+	if a.name = args[3]; a.name == agentName {
+		if a.name = os.Getenv("SLURMD_NODENAME"); a.name == "" {
+			return errors.New("SLURMD_NODENAME is not set, so this host has no name in the job")
+		}
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // as in Run
+	defer signal.Reset()
+	var err error
+	if a.key, err = readKey(keyAt, stdin); err != nil {
+		return err
+	}
+	if err := errors.Join(adoptOrphans(), raiseMemlock()); err != nil {
+		return err
+	}
+	for i := range a.outlets {
+		a.outlets[i] = newOutlet(i, a.send)
+	}
+	a.input = newInputPipe(func(n int) { a.send(&message{Verb: msgInputCredit, Count: n}) })
+	ctx, cancel := context.WithTimeout(context.Background(), joinWait)
+	a.member, err = plane.Join(ctx, plane.Config{Job: jobName, Secret: a.key, Build: a.build}, a.name, addrs, a)
+	cancel()
+	if err != nil {
+		return err
+	}
+	close(a.up)
+	a.loop(signals, children)
+	err = a.member.Close()
+	a.input.close()
+	if a.host != nil {
+		err = errors.Join(err, a.host.close())
+	}
+	if a.forker != nil {
+		a.forker.close()
+	}
+	return err
+}
+
+// readKey reads the secret, from the first line of standard input or from a
+// file that nobody else can have written or read.
+func readKey(at string, stdin *os.File) ([]byte, error) {
+	var line string
+	if at == "stdin" {
+		got := make(chan string, 1)
+		go func() { // ends with the process, where nothing comes
+			s, _ := bufio.NewReaderSize(stdin, 128).ReadString('\n')
+			got <- s
+		}()
+		select {
+		case line = <-got:
+		case <-time.After(keyWait):
+			return nil, fmt.Errorf("no secret on standard input within %v", keyWait)
+		}
+	} else {
+		f, err := openPrivate(at)
+		if err != nil {
+			return nil, fmt.Errorf("the file with the secret: %w; weftrun writes it to the home directory, which all hosts must share", err)
+		}
+		b, err := io.ReadAll(io.LimitReader(f, 128))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		line = string(b)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(line))
+	if err != nil || len(key) != control.SecretSize {
+		return nil, errors.New("what came where the secret should be is something else; does a login script read standard input?")
+	}
+	return key, nil
+}
+
+// openPrivate opens a regular file of ours that nobody else may touch.
+func openPrivate(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return nil, errors.Join(fmt.Errorf("%s: not a file of this user alone (mode %#o, user %d)", name, st.Mode, st.Uid), f.Close())
+	}
+	return f, nil
+}
+
+// Up implements plane.Handler, as the next three do, on plane's goroutines.
+func (a *agent) Up(int) {}
+
+// Frame implements plane.Handler.
+func (a *agent) Frame(_ int, b []byte) {
+	m, err := decode(b)
+	if err != nil {
+		m = &message{Verb: msgFailed, Text: err.Error()}
+	}
+	switch {
+	case m.Verb == msgCredit && m.Stream >= 0 && m.Stream < len(a.outlets):
+		a.outlets[m.Stream].grant(m.Count)
+	case m.Verb == msgInput:
+		a.input.put(m.Data)
+	default:
+		a.orders.put(m)
+	}
+}
+
+// Down implements plane.Handler.
+func (a *agent) Down(_ int, err error) {
+	a.why = err
+	close(a.gone)
+	for _, o := range a.outlets {
+		o.hangUp()
+	}
+	a.input.put(nil)
+}
+
+// Refused implements plane.Handler.
+func (a *agent) Refused(int, error) {}
+
+func (a *agent) send(m *message) {
+	<-a.up
+	a.member.Send(encode(m))
+}
+
+func (a *agent) say(format string, args ...any) {
+	a.send(&message{Verb: msgSay, Text: fmt.Sprintf(format, args...)})
+}
+
+// loop runs until the launcher says goodbye, or is lost.
+func (a *agent) loop(signals, children <-chan os.Signal) {
+	keep := stopped()
+	defer keep.Stop()
+	for {
+		select {
+		case <-a.gone:
+			a.end(children)
+			return
+		case <-a.orders.some:
+			for _, m := range a.orders.take() {
+				started, err := a.obey(m)
+				if err != nil {
+					a.fail(err, children)
+					<-a.gone
+					a.end(children)
+					return
+				}
+				if started {
+					keep.Reset(keeperDelay)
+				}
+			}
+		case <-a.notes.some:
+			a.readNotes()
+		case <-children:
+			a.reap()
+		case sig := <-signals:
+			// The batch system signals the ranks as well; ssh at the end of a
+			// connection does not, and means nothing by it.
+			a.heard[sig.(syscall.Signal)] = time.Now()
+		case <-keep.C:
+			if err := a.host.keep(); err != nil {
+				a.say("%v; if weftrun is killed, what the ranks have started may stay", err)
+			}
+		}
+		if a.began && a.left == 0 {
+			a.done(children)
+			<-a.gone
+			a.end(children)
+			return
+		}
+	}
+}
+
+// obey does what the launcher says. An error means that the ranks of this host
+// cannot run.
+func (a *agent) obey(m *message) (started bool, err error) {
+	if a.host == nil && m.Verb != msgAssign && m.Verb != msgLaunch && m.Verb != msgFailed {
+		return false, failf(ExitSetup, "weftrun sent message %d before an assignment", m.Verb)
+	}
+	switch m.Verb {
+	case msgAssign:
+		if a.host != nil || m.Assignment == nil {
+			return false, failf(ExitSetup, "weftrun sent an assignment out of order")
+		}
+		text, err := a.plan(m.Assignment)
+		if err != nil {
+			return false, err
+		}
+		a.send(&message{Verb: msgReady, Text: text})
+	case msgLaunch:
+		a.launch(m)
+	case msgStart:
+		if err := a.host.start(); err != nil {
+			return false, err
+		}
+		a.began, a.left = true, len(a.host.plan.Local)
+		return true, nil
+	case msgSignal:
+		ranks, err := control.Unruns(m.Ranks, a.host.plan.Size)
+		if err != nil {
+			return false, &Error{ExitSetup, err}
+		}
+		sig := syscall.Signal(m.Signal)
+		if at, ok := a.heard[sig]; ok && time.Since(at) < sameSignal {
+			return false, nil // the ranks have had it from the batch system, with us
+		}
+		for _, rank := range ranks {
+			a.host.signal(rank, sig)
+		}
+	case msgDeal:
+		err = a.host.hub.Deal(m.Cards)
+	case msgDied:
+		err = a.host.hub.Died(m.Rank, m.Code, m.Text)
+	case msgAborted:
+		err = a.host.hub.Aborted(m.Rank, m.Code, m.Text)
+	case msgLeft:
+		to, bad := control.Unruns(m.Ranks, a.host.plan.Size)
+		if err = bad; err == nil {
+			err = a.host.hub.Left(m.Rank, to)
+		}
+	case msgRelease:
+		err = a.host.hub.Release()
+	default:
+		err = fmt.Errorf("weftrun sent message %d, which it must not: %s", m.Verb, m.Text)
+	}
+	if err != nil {
+		err = &Error{ExitSetup, err}
+	}
+	return false, err
+}
+
+// plan makes the plan for this host and everything that ranks share.
+func (a *agent) plan(as *assignment) (string, error) {
+	if err := os.Chdir(as.Dir); err != nil {
+		return "", failf(ExitSetup, "the working directory is not there: %w; all hosts must have it, or give --wdir", err)
+	}
+	syscall.Umask(as.Umask)
+	spec := &Spec{Programs: as.Programs, Bind: as.Bind, Transport: as.Transport, Interface: as.Interface, Device: as.Device, Arena: as.Arena,
+		Tag: as.Tag, Output: as.Output}
+	if as.Crowded {
+		spec.Bind = BindNone
+	}
+	if as.Shared {
+		spec.Segment = a.segment
+	}
+	p := &Plan{Spec: spec, Job: as.Job, Host: as.Host, Size: as.Size, Secret: as.Secret, dir: as.Dir,
+		base: mergeEnv(as.Env, ownEnv(baseEnv(os.Environ())))}
+	var err error
+	if p.Local, err = control.Unruns(as.Ranks, as.Size); err != nil {
+		return "", &Error{ExitSetup, err}
+	}
+	for i := range spec.Programs {
+		for range spec.Programs[i].Ranks {
+			p.programs = append(p.programs, i)
+		}
+	}
+	if len(p.programs) != p.Size {
+		return "", failf(ExitSetup, "programs for %d ranks in a job of %d", len(p.programs), p.Size)
+	}
+	if err := p.detail(); err != nil {
+		return "", err
+	}
+	if as.Crowded {
+		p.Oversubscribed = true
+	}
+	quiet := func(error) {} // the link is down, which ends everything
+	sinks := [2]*sink{}
+	for i, o := range a.outlets {
+		sinks[i] = makeSink(o, o, as.Terminal[i], quiet)
+	}
+	h, err := newHost(p, a.notes, sinks)
+	if err != nil {
+		return "", err
+	}
+	if len(p.Local) > 0 && p.Local[0] == 0 {
+		h.stdin0 = a.input.theirs()
+	}
+	h.other = a.commandEnded
+	a.host = h
+	return fmt.Sprintf("%s, %s, binding %s", ranksOf(p.Local), count(len(p.Allowed), "processor"), p.Binding), nil
+}
+
+// launch starts agents further on.
+func (a *agent) launch(m *message) {
+	if a.forker == nil {
+		a.forker = newForker()
+	}
+	for _, c := range m.Commands {
+		st, err := newStart(a.forker, c, m.Data, "/")
+		if err != nil {
+			a.send(&message{Verb: msgFailed, Site: c.Site + 1, Code: ExitSetup, Text: fmt.Sprintf("%s could not be run: %v", c.Argv[0], err)})
+			continue
+		}
+		a.starts[st.pid] = st
+	}
+}
+
+// commandEnded is told of children that are no ranks.
+func (a *agent) commandEnded(pid int, ws syscall.WaitStatus) {
+	if st := a.starts[pid]; st != nil {
+		delete(a.starts, pid)
+		// The launcher knows whether that agent has come up.
+		a.send(&message{Verb: msgFailed, Site: st.command.Site + 1, Code: ExitSetup, Text: startFailure("", st.command.Argv[0], ws, st.finish())})
+	}
+}
+
+// reap tells of every rank that has ended.
+func (a *agent) reap() {
+	if a.host == nil {
+		a.reapStarts()
+		return
+	}
+	a.host.reap(a.ended)
+}
+
+// reapStarts collects ended children before there is a host.
+func (a *agent) reapStarts() {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return
+		}
+		a.commandEnded(pid, ws)
+	}
+}
+
+func (a *agent) ended(rank int, st status) {
+	// What it said before it ended comes first.
+	if err := a.host.hub.Drain(rank); err != nil {
+		a.say("rank %d: %v", rank, err)
+	}
+	a.readNotes()
+	a.left--
+	a.send(&message{Verb: msgExited, Rank: rank, Pid: st.pid, Status: uint32(st.WaitStatus)})
+}
+
+func (a *agent) readNotes() {
+	for _, n := range a.notes.take() {
+		switch {
+		case n.report != nil:
+			a.send(&message{Verb: msgReport, Report: n.report})
+		case n.say != "":
+			a.say("%s", n.say)
+		}
+	}
+}
+
+// fail ends the ranks of this host, since they cannot run, and says why.
+func (a *agent) fail(err error, children <-chan os.Signal) {
+	code := ExitSetup
+	if e, ok := errors.AsType[*Error](err); ok {
+		code = e.Code
+	}
+	a.send(&message{Verb: msgFailed, Code: code, Text: err.Error()})
+	if a.host != nil {
+		a.kill(syscall.SIGKILL)
+		a.done(children)
+	}
+}
+
+// done ends what the ranks have left behind, and passes on the last of their output.
+func (a *agent) done(children <-chan os.Signal) {
+	if text := a.sweep(children); text != "" {
+		a.say("%s", text)
+	}
+	a.host.finish()
+	a.readNotes()
+	a.send(&message{Verb: msgDone})
+}
+
+// sweep is the host's, but for the commands that keep other agents.
+func (a *agent) sweep(children <-chan os.Signal) string {
+	return a.host.sweep(children, a.starts)
+}
+
+func (a *agent) kill(sig syscall.Signal) {
+	for _, rank := range a.host.plan.Local {
+		a.host.signal(rank, sig)
+		a.host.signal(rank, syscall.SIGCONT)
+	}
+}
+
+// end ends everything here: the launcher has said goodbye or is lost.
+func (a *agent) end(children <-chan os.Signal) {
+	if a.host != nil && a.left > 0 {
+		a.kill(syscall.SIGTERM)
+		t := time.NewTimer(lostGrace)
+		defer t.Stop()
+		for waiting := true; waiting && a.left > 0; {
+			select {
+			case <-children:
+				a.host.reap(func(int, status) { a.left-- })
+			case <-t.C:
+				waiting = false
+			}
+		}
+		a.kill(syscall.SIGKILL)
+		a.host.sweep(children, nil)
+		a.host.finish()
+	}
+	for pid, st := range a.starts { // whose agents end by themselves
+		syscall.Kill(-pid, syscall.SIGTERM)
+		st.abandon()
+	}
+}
+
+// inputPipe passes rank 0's standard input on from the link to the rank. It owns a goroutine.
+type inputPipe struct {
+	credit func(int)
+	ours   *os.File
+	rank   *os.File
+	group  sync.WaitGroup
+
+	mu    sync.Mutex
+	cond  *sync.Cond
+	queue [][]byte // nil is the end
+}
+
+func newInputPipe(credit func(int)) *inputPipe {
+	p := &inputPipe{credit: credit}
+	p.cond = sync.NewCond(&p.mu)
+	return p
+}
+
+// theirs makes the pipe and returns the rank's end.
+func (p *inputPipe) theirs() *os.File {
+	ours, theirs, err := newPipe("input of rank 0", false)
+	if err != nil {
+		null, _ := os.Open(os.DevNull)
+		return null
+	}
+	p.ours, p.rank = ours, theirs
+	p.group.Go(p.run)
+	return theirs
+}
+
+func (p *inputPipe) put(b []byte) {
+	if len(b) == 0 {
+		b = nil
+	}
+	p.mu.Lock()
+	p.queue = append(p.queue, b)
+	p.mu.Unlock()
+	p.cond.Signal()
+}
+
+func (p *inputPipe) run() {
+	defer p.ours.Close()
+	for {
+		p.mu.Lock()
+		for len(p.queue) == 0 {
+			p.cond.Wait()
+		}
+		b := p.queue[0]
+		p.queue = p.queue[1:]
+		p.mu.Unlock()
+		if b == nil {
+			return
+		}
+		if _, err := p.ours.Write(b); err != nil {
+			return // nobody reads any more; no credit, so no more is sent
+		}
+		p.credit(len(b))
+	}
+}
+
+// close ends the goroutine.
+func (p *inputPipe) close() {
+	if p.ours != nil {
+		p.put(nil)
+		_ = p.ours.SetWriteDeadline(time.Now()) // a rank that does not read; closed already is as good
+		p.group.Wait()
+	}
+}
