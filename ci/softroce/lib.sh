@@ -17,6 +17,46 @@ sr_say() { (( ${sr_quiet:-0} )) || printf 'softroce: %s\n' "$*" >&2; }
 sr_usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | sed '$d'; }
 sr_number() { [[ $2 =~ ^[0-9]{1,9}$ ]] && (( 10#$2 >= $3 && 10#$2 <= $4 )) || sr_die "$1 wants a number from $3 to $4, not '$2'"; }
 
+# sr_find_device: whether this host has RDMA devices that can be used, or can have
+# soft-RoCE. Sets sr_devices, and sr_found to how that was found. What it adds to
+# the host, sr_forget_device takes away.
+sr_added=()
+sr_find_device() {
+	local port d
+	sr_devices=()
+	for port in /sys/class/infiniband/*/ports/*; do
+		[[ $(cat "$port/state" 2>/dev/null) == *ACTIVE* ]] || continue
+		d=${port#/sys/class/infiniband/} d=${d%%/*}
+		[[ " ${sr_devices[*]} " == *" $d "* ]] || sr_devices+=("$d")
+	done
+	if (( ${#sr_devices[@]} )); then
+		sr_found="it is active"
+		for d in /dev/infiniband/uverbs*; do
+			[[ -r $d && -w $d ]] && return 0
+		done
+		return 1
+	fi
+	(( EUID == 0 )) && modprobe -n rdma_rxe 2>/dev/null || return 1
+	# On a card of its own, which leads nowhere: soft-RoCE loops back past it.
+	modprobe crc32_generic 2>/dev/null
+	modprobe dummy 2>/dev/null
+	if modprobe rdma_rxe && modprobe ib_uverbs && ip link add softroce0 mtu 9000 type dummy && sr_added+=(link) &&
+		ip addr add 10.77.0.1/24 dev softroce0 && ip link set softroce0 up &&
+		rdma link add rxe0 type rxe netdev softroce0 && sr_added+=(rxe); then
+		sr_devices=(rxe0)
+		sr_found="soft-RoCE, added for this"
+		return 0
+	fi 2>/dev/null
+	sr_forget_device
+	return 1
+}
+
+sr_forget_device() {
+	[[ " ${sr_added[*]-} " == *" rxe "* ]] && rdma link delete rxe0
+	[[ " ${sr_added[*]-} " == *" link "* ]] && ip link del softroce0
+	sr_added=()
+}
+
 # sr_fetch_kernel: Debian's kernel package, unpacked into the cache, never installed. The
 # package that linux-image-amd64 stands for now; then kept until `make clean`.
 sr_fetch_kernel() {
@@ -112,7 +152,7 @@ sr_job() {
 			GO[A-Z]* | CGO_* | WEFT_* | HOME | LANG | LC_* | TERM | USER | CC) declare -p "$name" ;;
 			esac
 		done
-		printf 'export PATH=/run/softroce/bin:%q TMPDIR=/run/softroce/tmp SOFTROCE=1 %s\n' "$PATH" "${sr_export-}"
+		printf 'export PATH=/run/softroce/bin:%q TMPDIR=/run/softroce/tmp SOFTROCE=1 SOFTROCE_DEVICE=rxe0 %s\n' "$PATH" "${sr_export-}"
 		printf 'cd %q || exit 125\nexec' "$cwd"
 		printf ' %q' "$@"
 		echo

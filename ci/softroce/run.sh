@@ -31,7 +31,7 @@ cd "$(dirname "$0")/../.." || exit 125
 . ci/softroce/counters.sh
 
 limit=600 require=0 devices=1 mtu=9000 only_vm=0 keep=0 sr_quiet=0
-command=()
+command=() before=()
 while (( $# )); do
 	case $1 in
 	--timeout) sr_number "$1" "${2-}" 1 86400; limit=$2; shift ;;
@@ -58,6 +58,52 @@ judge() { # STATUS COUNTERS-FILE
 	}
 	exit "$1"
 }
+
+# On this host, if it has what it takes.
+if (( ! only_vm )) && sr_find_device; then
+	sr_say "on this host, which has ${sr_devices[*]}: $sr_found"
+	counts=$(mktemp) job='' watch=''
+	cleanup() {
+		[[ -z $watch ]] || kill "$watch" 2>/dev/null
+		[[ -z $job ]] || kill -KILL -- "-$job" 2>/dev/null
+		rm -f "$counts"
+		sr_forget_device
+	}
+	trap cleanup EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	for d in "${sr_devices[@]}"; do
+		read -ra now <<<"$(packets "$d")"
+		before[${#before[@]}]="${now[*]}"
+		sr_say "$(show_packets "$d" "${now[@]}")"
+	done
+	cd "$caller" || exit 125
+	SOFTROCE=1 SOFTROCE_DEVICE=${sr_devices[0]} setsid env --default-signal=INT,QUIT "${command[@]}" </dev/null &
+	job=$!
+	{
+		sleep "$limit" &
+		trap 'kill $!' TERM
+		wait $! || exit 0
+		echo "softroce: the command did not end within $limit s" >&2
+		kill -QUIT -- "-$job" && sleep 3 && kill -KILL -- "-$job" 2>/dev/null
+		exit 124
+	} 2>&1 &
+	watch=$!
+	wait "$job"
+	status=$?
+	kill "$watch" 2>/dev/null
+	wait "$watch"
+	(( $? == 124 )) && status=124
+	watch=
+	for i in "${!sr_devices[@]}"; do
+		d=${sr_devices[$i]}
+		read -ra now <<<"$(packets "$d")"
+		read -ra then <<<"${before[$i]}"
+		sr_say "$(show_packets "$d" "${now[@]}" "${then[@]}")"
+		echo "$d ${now[*]} ${then[*]}" >>"$counts"
+	done
+	judge "$status" "$counts"
+fi
 
 sr_prepare
 dir=$(mktemp -d "$sr_cache/run/$(date +%H%M%S).XXXX") || exit 125
