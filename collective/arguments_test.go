@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -190,5 +191,54 @@ func TestSelectThresholds(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%v, %d ranks, %d bytes, commutative=%t: %s, want %s", tc.kind, tc.ranks, tc.n, tc.commutative, got, tc.want)
 		}
+	}
+}
+
+// A schedule that is recorded for the call it holds already is not changed, but has
+// the new operator; any other call is recorded anew.
+func TestRecordAgain(t *testing.T) {
+	alg, err := collective.Lookup(collective.KindAllreduce, "doubling")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s collective.Schedule
+	calls := 0
+	op := xor
+	op.Left = func(inout, in []byte) { calls++ }
+	b, d := make([]byte, 8), make([]byte, 8)
+	record := func(a collective.Args) string {
+		t.Helper()
+		if err := s.Record(alg, 0, 2, a); err != nil {
+			t.Fatal(err)
+		}
+		steps := s.Steps()
+		return fmt.Sprintf("%d %p %d", len(steps), steps[0].A, len(steps[0].A))
+	}
+	first := record(collective.Args{Send: b, Recv: d, Op: xor})
+	if again := record(collective.Args{Send: b, Recv: d, Op: op}); again != first {
+		t.Errorf("the same call: %s, then %s", first, again)
+	}
+	for i := range s.Steps() {
+		s.Local(&s.Steps()[i])
+	}
+	if calls != 1 {
+		t.Errorf("the new operator was called %d times", calls)
+	}
+	for name, a := range map[string]collective.Args{
+		"other recv":  {Send: b, Recv: make([]byte, 8), Op: xor},
+		"shorter":     {Send: b[:4], Recv: d[:4], Op: xor},
+		"in place":    {Send: d, Recv: d, Op: xor},
+		"no operator": {Send: b, Recv: d},
+	} {
+		if name == "no operator" {
+			if err := s.Record(alg, 0, 2, a); err == nil {
+				t.Error("an allreduce without an operator was recorded")
+			}
+			continue
+		}
+		if got := record(a); got == first {
+			t.Errorf("%s: was not recorded anew", name)
+		}
+		record(collective.Args{Send: b, Recv: d, Op: xor})
 	}
 }

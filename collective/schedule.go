@@ -31,6 +31,7 @@ type Schedule struct {
 	rank, size  int
 	steps       []Step
 	op          Op
+	last        recorded
 	scratch     [scratchSlots][]byte
 	left, right func(inout, in []byte) // write down what the algorithm combines
 }
@@ -38,9 +39,25 @@ type Schedule struct {
 // scratchSlots is the number of slots of Peer.Scratch.
 const scratchSlots = 4
 
+// recorded is what a schedule depends on, but for blocks and neighbours.
+type recorded struct {
+	alg         *Algorithm
+	rank, size  int
+	root, elem  int
+	commutative bool
+	send, recv  []byte
+}
+
 // Record writes down a call of alg. The buffers in a are used when the schedule is
-// carried out, and not before.
+// carried out, and not before. It costs little when the call is the last one again.
 func (s *Schedule) Record(alg *Algorithm, rank, size int, a Args) error {
+	call := recorded{alg, rank, size, a.Root, a.Op.Size, a.Op.Commutative, a.Send, a.Recv}
+	plain := a.SendBlocks == nil && a.RecvBlocks == nil && a.Sends == nil && a.Recvs == nil && (a.Op.Left == nil) == (a.Op.Right == nil)
+	if plain && s.last.equals(&call) {
+		s.op = a.Op
+		return nil
+	}
+	s.last = recorded{} // unless all goes well
 	if s.left == nil {
 		r := (*recorder)(s)
 		s.left = func(inout, in []byte) { r.add(StepLeft, inout, in, 0) }
@@ -51,7 +68,16 @@ func (s *Schedule) Record(alg *Algorithm, rank, size int, a Args) error {
 	if a.Op.Left != nil && a.Op.Right != nil {
 		a.Op.Left, a.Op.Right = s.left, s.right
 	}
-	return alg.Run((*recorder)(s), a)
+	err := alg.Run((*recorder)(s), a)
+	if err == nil && plain && (!alg.Kind.Reduces() || a.Op.Left != nil) {
+		s.last = call
+	}
+	return err
+}
+
+func (r *recorded) equals(o *recorded) bool {
+	return r.alg == o.alg && r.rank == o.rank && r.size == o.size && r.root == o.root && r.elem == o.elem && r.commutative == o.commutative &&
+		same(r.send, o.send) && same(r.recv, o.recv)
 }
 
 // Steps returns the steps, which must not be changed.
