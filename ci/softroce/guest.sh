@@ -82,6 +82,20 @@ cat >/run/softroce/bin/vanish <<-END
 	sleep 60
 END
 chmod +x /run/softroce/bin/vanish
+# meet NAME: waits until the job in the other VM calls it, too, at most two minutes.
+if [ $sr_together = 1 ]; then
+	cat >/run/softroce/bin/meet <<-END
+		#!/bin/bash
+		: >"$sr_meeting/\$1.$sr_number" || exit
+		for (( i = 0; i < 1200; i++ )); do
+			[[ -e $sr_meeting/\$1.$((3 - sr_number)) ]] && exit
+			sleep 0.1
+		done
+		echo "meet \$1: the other VM did not come within 120 s" >&2
+		exit 1
+	END
+	chmod +x /run/softroce/bin/meet
+fi
 
 # together NAME: waits for the file NAME from the host, if there is another VM.
 together() {

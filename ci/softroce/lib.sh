@@ -164,7 +164,7 @@ sr_config() {
 	cp "$sr_here/guest.sh" "$1/guest.sh"
 	printf '%s=%q\n' sr_here "$sr_here" sr_modules "$sr_cache/kernel/lib/modules/$sr_version" sr_hostname "$2" \
 		sr_number "$3" sr_limit "$4" sr_mtu "$5" sr_devices "$6" sr_hosts "$7" sr_quiet "${sr_quiet:-0}" \
-		sr_together "${sr_together:-0}" >"$1/config"
+		sr_together "${sr_together:-0}" sr_meeting "${sr_meeting:-}" >"$1/config"
 }
 
 # sr_boot DIR OUT ERR ARGUMENT...: starts the VM of the run in DIR, whose job's

@@ -12,7 +12,8 @@
 # Inside, `relay COMMAND` changes the wire, and returns when the change is in
 # effect: `relay cut`, `relay set drop=0.01`, `relay a set delay=5ms match=ack`, `relay stats`, ...
 # (ci/softroce/relay/command.go has them all). `vanish` ends a VM at once, as if its power
-# had failed, and counts as success. SOFTROCE_SELF and SOFTROCE_PEER have the addresses.
+# had failed, and counts as success. `meet NAME` waits until both have called it.
+# SOFTROCE_SELF and SOFTROCE_PEER have the addresses.
 #
 # Options:
 #   --wire COMMAND      a command to the relay before the start; may be repeated
@@ -60,6 +61,7 @@ sr_prepare
 (CGO_ENABLED=0 go build -o out/softroce/relay ./ci/softroce/relay) || sr_die "cannot build the relay"
 
 sockets=$(mktemp -d) || exit 125
+sr_meeting=$(mktemp -d "$sr_cache/run/$(date +%H%M%S)-pair.XXXX") || exit 125
 declare -A dir pid status
 sr_pid='' relay='' sleeper=''
 stop() {
@@ -76,7 +78,7 @@ stop() {
 }
 cleanup() {
 	stop
-	rm -rf "$sockets"
+	rm -rf "$sockets" "$sr_meeting"
 	(( keep )) || rm -rf "${dir[@]}"
 }
 trap cleanup EXIT
