@@ -92,81 +92,108 @@ func (t *Transport) Arm() bool {
 // worst it ends a Wait early.
 func (t *Transport) Disarm() { t.link.Disarm() }
 
-// wake ends Waits by way of an eventfd in their epoll. It stays readable until the last of
-// the Waits that it ended is gone, so that it ends them all.
+// wake ends Waits by way of an eventfd in their epoll, which is readable until the last of
+// those that were asleep is on its way. Whoever comes meanwhile waits for that, so that it does not
+// take the others' wake-up for its own.
 type wake struct {
 	mu      sync.Mutex
-	empty   sync.Cond
+	change  sync.Cond
 	epoll   int
 	fd      int
-	waiters int
-	pending bool // fd is readable
+	gen     uint64 // number of Wakes
+	waiters int    // asleep
+	leaving int    // of them, those that a Wake ends
+	pending bool   // a Wake came when nobody was asleep
 	closed  bool
 }
 
-func (w *wake) init() { w.epoll, w.fd, w.empty.L = -1, -1, &w.mu }
+func (w *wake) init() { w.epoll, w.fd, w.change.L = -1, -1, &w.mu }
 
-// Wait implements transport.Transport.
-func (t *Transport) Wait(d time.Duration) {
-	w := &t.wake
+// enter reports whether the caller may go to sleep; it calls leave then.
+func (w *wake) enter() bool {
 	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return
+	defer w.mu.Unlock()
+	for gen := w.gen; w.leaving > 0; w.change.Wait() {
+		if w.gen != gen {
+			return false
+		}
+	}
+	if w.pending || w.closed {
+		w.pending = false
+		return false
 	}
 	w.waiters++
-	w.mu.Unlock()
-	if d > 0 {
-		d = min(d, t.tune.nap)
-		var events [2*maxRails + 2]unix.EpollEvent
-		n, err := unix.EpollWait(w.epoll, events[:], int((d+time.Millisecond-1)/time.Millisecond)) // an error is an early return
-		for i := 0; err == nil && i < n; i++ {
-			if events[i].Fd != wakeEvent {
-				t.due.Or(dueNow)
-			}
-		}
-		if n == 0 {
-			t.due.Or(dueClock)
-		}
-	}
+	return true
+}
+
+func (w *wake) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters--
-	if w.waiters > 0 {
+	if w.leaving == 0 {
 		return
 	}
-	if w.pending {
+	if w.leaving--; w.leaving == 0 {
 		var b [8]byte
 		_, _ = unix.Read(w.fd, b[:])
-		w.pending = false
+		w.change.Broadcast()
 	}
-	w.empty.Broadcast()
 }
-
-// Wake implements transport.Transport.
-func (t *Transport) Wake() { t.wake.signal() }
 
 func (w *wake) signal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.pending && w.fd >= 0 {
+	w.gen++
+	switch {
+	case w.leaving > 0: // they end by the Wake before
+		w.change.Broadcast()
+	case w.waiters == 0:
 		w.pending = true
+	default:
+		w.leaving = w.waiters
 		var b [8]byte
 		binary.NativeEndian.PutUint64(b[:], 1)
-		_, _ = unix.Write(w.fd, b[:]) // cannot be full: it is written once between reads
+		_, _ = unix.Write(w.fd, b[:]) // cannot be full: it is read between writes
 	}
 }
 
 // shut ends all Waits, for good.
 func (w *wake) shut() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.signal()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
 	for w.waiters > 0 {
-		w.empty.Wait()
+		w.change.Wait()
 	}
 }
+
+// Wait implements transport.Transport.
+func (t *Transport) Wait(d time.Duration) {
+	if d <= 0 || !t.wake.enter() {
+		return
+	}
+	defer t.wake.leave()
+	d = min(d, t.tune.nap)
+	var events [2*maxRails + 2]unix.EpollEvent
+	n, err := unix.EpollWait(t.wake.epoll, events[:], int((d+time.Millisecond-1)/time.Millisecond)) // an error is an early return
+	switch {
+	case err != nil:
+	case n == 0:
+		t.due.Or(dueClock)
+	default:
+		for i := range n {
+			if events[i].Fd != wakeEvent {
+				t.due.Or(dueNow)
+			}
+		}
+	}
+}
+
+// Wake implements transport.Transport.
+func (t *Transport) Wake() { t.wake.signal() }
 
 // MarkDown implements transport.Transport.
 func (t *Transport) MarkDown(peer int, err error) {

@@ -16,7 +16,7 @@ var secret = []byte("a secret of this test, 32 bytes.")
 
 // world is a set of ranks on a fabric.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	fabric *fake.Fabric
 	cards  []*fake.Card // by rank, of rail 0
 	ranks  []*Transport
@@ -54,7 +54,7 @@ type options struct {
 }
 
 // links opens the out-of-band channels.
-func openLinks(t *testing.T, n int) []*tcp.Transport {
+func openLinks(t testing.TB, n int) []*tcp.Transport {
 	t.Helper()
 	links := make([]*tcp.Transport, n)
 	cards := make([][]byte, n)
