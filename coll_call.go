@@ -38,6 +38,7 @@ const (
 	opScan
 	opExscan
 	opNeighborAllgather
+	opNeighborAllgatherv
 	opNeighborAlltoall
 	opNeighborAlltoallv
 	opExchange
@@ -69,6 +70,7 @@ var collOps = [...]collOp{
 	opScan:               {"Scan", collective.KindScan},
 	opExscan:             {"Exscan", collective.KindExscan},
 	opNeighborAllgather:  {"NeighborAllgather", collective.KindNeighbor},
+	opNeighborAllgatherv: {"NeighborAllgatherv", collective.KindNeighbor},
 	opNeighborAlltoall:   {"NeighborAlltoall", collective.KindNeighbor},
 	opNeighborAlltoallv:  {"NeighborAlltoallv", collective.KindNeighbor},
 	opExchange:           {"Exchange", collective.KindNeighbor},
@@ -281,6 +283,7 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 	case err == nil:
 		return nil
 	case err == call.bad:
+		m.failed.Store(true)
 		return err
 	}
 	return c.collectiveFailure(ctx, call.name, call.el, err)
@@ -350,7 +353,8 @@ func signature(s *wire.Signature) string {
 	case kind == collective.KindAllgatherv || kind == collective.KindReduceScatter:
 		count, hash := splitCount(s.Count)
 		name += fmt.Sprintf(" of %d %s in parts (%06x)", count, typeName(s.Type), hash)
-	case kind == collective.KindGatherv || kind == collective.KindScatterv || kind == collective.KindAlltoallv || s.Op == opNeighborAlltoallv || s.Op == opExchange:
+	case kind == collective.KindGatherv || kind == collective.KindScatterv || kind == collective.KindAlltoallv,
+		s.Op == opNeighborAllgatherv, s.Op == opNeighborAlltoallv, s.Op == opExchange:
 		name += " of " + typeName(s.Type)
 	default:
 		name += fmt.Sprintf(" of %d %s", s.Count, typeName(s.Type))

@@ -78,7 +78,7 @@ func (c *Comm) reduceScatterCall(el *elem, send, recv []byte, counts []int, op c
 	call.reduces(c, op, variant)
 	if el.err == nil {
 		call.count = joinCount(counts)
-		if err := c.checkCounts(call.name, "send", call.sendCounts, len(send)/el.size, false); err != nil {
+		if err := c.checkCounts(call.name, "send", "rank", c.size, call.sendCounts, len(send)/el.size, false); err != nil {
 			call.refuse(err)
 		} else if total := call.sendCounts.total() * el.size; total != len(send) {
 			call.refuse(c.countError(call.name, total, len(send), "send holds as many elements as the counts together"))
@@ -169,9 +169,9 @@ func (c *Comm) alltoallvCall(el *elem, send, recv []byte, sendCounts, recvCounts
 	call := c.newCall("Alltoallv", opAlltoallv, el, send, recv)
 	call.sendCounts, call.recvCounts = sendCounts, recvCounts
 	if el.err == nil {
-		if err := c.checkCounts(call.name, "send", sendCounts, len(send)/el.size, false); err != nil {
+		if err := c.checkCounts(call.name, "send", "rank", c.size, sendCounts, len(send)/el.size, false); err != nil {
 			call.refuse(err)
-		} else if err := c.checkCounts(call.name, "recv", recvCounts, len(recv)/el.size, true); err != nil {
+		} else if err := c.checkCounts(call.name, "recv", "rank", c.size, recvCounts, len(recv)/el.size, true); err != nil {
 			call.refuse(err)
 		} else if to, from := sendCounts.N[c.rank], recvCounts.N[c.rank]; to != from {
 			call.refuse(c.countError(call.name, from*el.size, to*el.size, "what this rank sends to itself is as long as what it receives from itself"))
@@ -237,7 +237,7 @@ func (c *Comm) checkFront(call string, send, recv []byte) error {
 
 // checkParts checks a rank's block and the whole of all parts.
 func (c *Comm) checkParts(call, buffer string, counts Counts, unit int, block, whole []byte, written bool) error {
-	if err := c.checkCounts(call, buffer, counts, len(whole)/unit, written); err != nil {
+	if err := c.checkCounts(call, buffer, "rank", c.size, counts, len(whole)/unit, written); err != nil {
 		return err
 	}
 	lo, n := counts.at(c.rank), counts.N[c.rank]
@@ -247,17 +247,17 @@ func (c *Comm) checkParts(call, buffer string, counts Counts, unit int, block, w
 	return c.checkOwn(call, block, whole, whole[lo*unit:(lo+n)*unit])
 }
 
-// checkCounts checks counts and displacements against a buffer of so many
-// elements. Parts that are written must not overlap.
-func (c *Comm) checkCounts(call, buffer string, counts Counts, elements int, written bool) error {
+// checkCounts checks counts and displacements of n ranks, sources or destinations
+// against a buffer of so many elements. Parts that are written must not overlap.
+func (c *Comm) checkCounts(call, buffer, whose string, n int, counts Counts, elements int, written bool) error {
 	bad := func(err error, format string, args ...any) error {
-		return c.errorf(call, fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...)), "give one count for each of the %d ranks, and displacements for all or none; both in elements of %s", c.size, buffer)
+		return c.errorf(call, fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...)), "give one count for each of the %d %ss, and displacements for all or none; both in elements of %s", n, whose, buffer)
 	}
-	if len(counts.N) != c.size {
-		return bad(ErrCount, "%d counts for %d ranks", len(counts.N), c.size)
+	if len(counts.N) != n {
+		return bad(ErrCount, "%d counts for %d %ss", len(counts.N), n, whose)
 	}
-	if counts.Displs != nil && len(counts.Displs) != c.size {
-		return bad(ErrCount, "%d displacements for %d ranks", len(counts.Displs), c.size)
+	if counts.Displs != nil && len(counts.Displs) != n {
+		return bad(ErrCount, "%d displacements for %d %ss", len(counts.Displs), n, whose)
 	}
 	next, ordered := 0, true
 	for i, n := range counts.N {
@@ -266,7 +266,7 @@ func (c *Comm) checkCounts(call, buffer string, counts Counts, elements int, wri
 			lo = counts.Displs[i]
 		}
 		if n < 0 || lo < 0 || lo > elements || n > elements-lo {
-			return bad(ErrCount, "the part of rank %d, %d elements from %d on, is not within the %d of %s", i, n, lo, elements, buffer)
+			return bad(ErrCount, "the part of %s %d, %d elements from %d on, is not within the %d of %s", whose, i, n, lo, elements, buffer)
 		}
 		if n > 0 {
 			ordered = ordered && lo >= next
@@ -276,7 +276,7 @@ func (c *Comm) checkCounts(call, buffer string, counts Counts, elements int, wri
 	if !written || ordered {
 		return nil
 	}
-	byPlace := make([]int, 0, c.size)
+	byPlace := make([]int, 0, n)
 	for i, n := range counts.N {
 		if n > 0 {
 			byPlace = append(byPlace, i)
@@ -286,7 +286,7 @@ func (c *Comm) checkCounts(call, buffer string, counts Counts, elements int, wri
 	for k := 1; k < len(byPlace); k++ {
 		a, b := byPlace[k-1], byPlace[k]
 		if counts.Displs[a]+counts.N[a] > counts.Displs[b] {
-			return bad(ErrOverlap, "the parts of ranks %d and %d in %s", a, b, buffer)
+			return bad(ErrOverlap, "the parts of %ss %d and %d in %s", whose, a, b, buffer)
 		}
 	}
 	return nil

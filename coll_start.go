@@ -43,6 +43,7 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	}
 	if err != nil {
 		c.w.engine.EndCollective(c.comm, sig.Seq, err) // the others wait for this rank
+		c.coll.failed.Store(true)
 		r.failed = err
 		return r
 	}

@@ -116,7 +116,7 @@ func ScatterAppend[T any](ctx context.Context, c *Comm, dst, send []T, counts Co
 	if c.rank == root {
 		el := elemOf[T]()
 		if el.err == nil {
-			if err := c.checkCounts("ScatterAppend", "send", counts, len(send), false); err != nil {
+			if err := c.checkCounts("ScatterAppend", "send", "rank", c.size, counts, len(send), false); err != nil {
 				return dst, c.refuse(ctx, "ScatterAppend", err)
 			}
 		}

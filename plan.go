@@ -42,7 +42,7 @@ type Explanation struct {
 	Why        string // this algorithm was chosen
 	Ranks      int
 	Steps      int // the longest chain of messages, each rank sending and receiving one at a time
-	Messages   int // of all ranks
+	Messages   int // of all ranks; -1 for neighbourhoods
 	Bytes      int // that all ranks send; -1 where a rank does not know what others give
 
 	SentMessages, SentBytes         int // by this rank
@@ -51,7 +51,10 @@ type Explanation struct {
 
 // String returns one line.
 func (e Explanation) String() string {
-	s := fmt.Sprintf("%s on %d ranks by %s (%s): %d steps, %d messages", e.Collective, e.Ranks, e.Algorithm, e.Why, e.Steps, e.Messages)
+	s := fmt.Sprintf("%s on %d ranks by %s (%s): %d steps", e.Collective, e.Ranks, e.Algorithm, e.Why, e.Steps)
+	if e.Messages >= 0 {
+		s += fmt.Sprintf(", %d messages", e.Messages)
+	}
 	if e.Bytes >= 0 {
 		s += fmt.Sprintf(" with %d bytes", e.Bytes)
 	}
@@ -111,6 +114,8 @@ func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
 	switch alg.Kind {
 	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:
 		p.cost = alg.Cost(shape)
+	case collective.KindNeighbor:
+		p.cost = collective.Cost{Steps: max(len(call.sends), len(call.recvs)), Messages: -1}
 	case collective.KindReduceScatter:
 		for _, n := range call.sendCounts.N {
 			shape.Counts = append(shape.Counts, n*call.el.size)
