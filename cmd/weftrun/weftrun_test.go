@@ -26,6 +26,9 @@ import (
 var (
 	weftrun string // the built command
 	self    string // this test binary
+
+	// Every job runs under agents: see TestTheSameUnderAgents.
+	overAgents = os.Getenv("OVER_AGENTS") != ""
 )
 
 // everybody are all ranks but one, which has sent nothing to any of them.
@@ -262,6 +265,9 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
+	if overAgents {
+		args = append([]string{"--launcher", "fork", "--host", "a,b", "--oversubscribe"}, args...)
+	}
 	return exec.CommandContext(ctx, weftrun, args...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-hpc/weft/internal/batch"
 	"github.com/weft-hpc/weft/internal/topo"
@@ -22,7 +23,7 @@ type Site struct {
 const maxRanks = 1 << 22
 
 // place decides which ranks run where.
-func (p *Plan) place(src batch.Source, here func(name string) bool) error {
+func (p *Plan) place(src batch.Source, here func(names []string) int) error {
 	spec := p.Spec
 	hosts, err := p.hosts(src)
 	if err != nil {
@@ -53,15 +54,20 @@ func (p *Plan) place(src batch.Source, here func(name string) bool) error {
 	}
 	if len(hosts) == 0 {
 		hosts = []batch.Host{{Name: p.Host, Slots: p.Size}}
-		here = func(string) bool { return true }
+		here = func([]string) int { return 0 }
 	}
 	if err := p.enough(hosts, slots); err != nil {
 		return err
 	}
+	names := make([]string, len(hosts))
+	for i, h := range hosts {
+		names[i] = h.Name
+	}
+	me := here(names)
 	for i, ranks := range deal(p.Size, hosts, spec.MapByNode) {
 		switch {
 		case len(ranks) == 0:
-		case p.Local == nil && here(hosts[i].Name):
+		case i == me:
 			p.Local = ranks
 			p.Host = hosts[i].Name
 		default:
@@ -71,8 +77,12 @@ func (p *Plan) place(src batch.Source, here func(name string) bool) error {
 	if len(p.Others) == 0 {
 		return nil
 	}
-	if spec.Transport == "shm" {
-		return failf(ExitUsage, "--transport shm is for one host, and this job has %d; auto uses shared memory inside each", len(p.Others)+1)
+	n := len(p.Others)
+	if len(p.Local) > 0 {
+		n++
+	}
+	if spec.Transport == "shm" && n > 1 {
+		return failf(ExitUsage, "--transport shm is for one host, and this job has %d; auto uses shared memory inside each", n)
 	}
 	p.starter, err = chooseStarter(spec.Launcher, p.Batch.System, inPath)
 	return err
@@ -206,31 +216,56 @@ func deal(n int, hosts []batch.Host, byNode bool) [][]int {
 	return out
 }
 
-// isHere returns a function that tells whether a host's name means the host of
-// that hostname, which this process runs on: by name, or by an address of this machine. Batch systems often use
-// names that hostname does not know, such as those of a second network.
-func isHere(hostname string) func(string) bool {
-	var own []net.Addr
-	var asked bool
-	return func(name string) bool {
-		if name == hostname || strings.HasPrefix(hostname, name+".") || strings.HasPrefix(name, hostname+".") || name == "localhost" {
-			return true
+// findHere returns which of some hosts' names means this one, whose hostname is
+// given, or -1: by name, or by an address of this machine. Batch systems often use names
+// that hostname does not know, such as those of a second network.
+func findHere(hostname string, names []string) int {
+	for i, name := range names {
+		if name == hostname || name == "localhost" {
+			return i
 		}
-		if !asked {
-			asked = true
-			own, _ = net.InterfaceAddrs() // without addresses only names count
-		}
-		addrs, err := lookupHost(name)
-		if err != nil {
-			return false
-		}
-		for _, a := range addrs {
-			for _, o := range own {
-				if n, ok := o.(*net.IPNet); ok && n.IP.String() == a {
-					return true
-				}
-			}
-		}
-		return false
 	}
+	found := -1
+	for i, name := range names {
+		if strings.HasPrefix(hostname, name+".") || strings.HasPrefix(name, hostname+".") {
+			if found >= 0 { // both a.x and a.y are there: only addresses tell
+				found = -1
+				break
+			}
+			found = i
+		}
+	}
+	if found >= 0 {
+		return found
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return -1 // without addresses only names count
+	}
+	ours := make(map[string]bool)
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok {
+			ours[n.IP.String()] = true
+		}
+	}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	room := make(chan struct{}, 32) // look-ups at a time
+	for i, name := range names {
+		room <- struct{}{}
+		group.Go(func() {
+			defer func() { <-room }()
+			addrs, err := lookupHost(name)
+			if err != nil {
+				return // whoever starts its agent will say so
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if slices.ContainsFunc(addrs, func(a string) bool { return ours[a] }) && (found < 0 || i < found) {
+				found = i
+			}
+		})
+	}
+	group.Wait()
+	return found
 }

@@ -59,7 +59,11 @@ func NewPlan(spec *Spec) (*Plan, error) {
 		return nil, err
 	}
 	p.base = baseEnv(os.Environ())
-	if err := p.place(batch.System(), isHere(host)); err != nil {
+	here := func(names []string) int { return findHere(host, names) }
+	if spec.Launcher == "fork" { // all hosts but this one are only names
+		here = func(names []string) int { return slices.Index(names, host) }
+	}
+	if err := p.place(batch.System(), here); err != nil {
 		return nil, err
 	}
 	return p, p.detail()

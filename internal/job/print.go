@@ -66,10 +66,10 @@ func (p *Plan) printHosts(b *strings.Builder) {
 		fmt.Fprintf(b, "batch job  %s %s, hosts from %s\n", p.Batch.System, p.Batch.ID, p.Batch.Source)
 	}
 	if len(p.Local) > 0 {
-		fmt.Fprintf(b, "host       %s, this one: ranks %s\n", p.Host, topo.FormatCPUs(p.Local))
+		fmt.Fprintf(b, "host       %s, this one: %s\n", p.Host, ranksOf(p.Local))
 	}
 	for _, s := range p.Others {
-		fmt.Fprintf(b, "host       %s: ranks %s\n", s.Name, topo.FormatCPUs(s.Ranks))
+		fmt.Fprintf(b, "host       %s: %s\n", s.Name, ranksOf(s.Ranks))
 	}
 	fmt.Fprintf(b, "launcher   %s: %s\n", p.starter.name, p.starter.why)
 	for _, c := range p.starter.commands(p.Others, p.agentArgs("ADDRESS", "FILE")) {

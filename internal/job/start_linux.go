@@ -47,9 +47,11 @@ func newStart(f *forker, c command, stdin []byte, dir string) (*start, error) {
 	defer theirs.Close()
 	s := &start{command: c, out: ours, over: make(chan struct{})}
 	err = f.do(func() (err error) {
-		// A group of its own, which the terminal does not interrupt.
+		// A group of its own, which the terminal does not interrupt. It does not die with
+		// us: the agent sees that we are gone, and cleans up; to cut it short would leave
+		// behind what its ranks have started.
 		s.pid, err = syscall.ForkExec(path, c.Argv, &syscall.ProcAttr{Dir: dir, Env: baseEnv(os.Environ()), Files: []uintptr{in.Fd(), theirs.Fd(), theirs.Fd()},
-			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}})
+			Sys: &syscall.SysProcAttr{Setpgid: true}})
 		return err
 	})
 	if err != nil {
