@@ -33,6 +33,9 @@ func testTransports() []string {
 	return []string{"shm", "tcp"}
 }
 
+// weftrunVariable names a weftrun that is built already, for hosts where building takes long.
+const weftrunVariable = "WEFT_TEST_WEFTRUN"
+
 var weftrun string
 
 func TestMain(m *testing.M) {
@@ -44,7 +47,7 @@ func TestMain(m *testing.M) {
 		weft.Main(programs[name], opts...)
 	}
 	dir, err := os.MkdirTemp("", "weft-test-")
-	if err == nil {
+	if weftrun = os.Getenv(weftrunVariable); err == nil && weftrun == "" {
 		weftrun = filepath.Join(dir, "weftrun")
 		var out []byte
 		if out, err = exec.Command("go", "build", "-o", weftrun, "./cmd/weftrun").CombinedOutput(); err != nil {
