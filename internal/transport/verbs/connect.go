@@ -179,7 +179,7 @@ func (t *Transport) made(c *conn, eps []*endpoint, err error) {
 			t.retire(e)
 		}
 	case err != nil:
-		t.refuse(c, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
+		t.refuse(c, c.epoch, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
 	case c.peer == t.cfg.Rank:
 		c.state = connReadying
 		for _, e := range eps {
@@ -211,9 +211,10 @@ func (t *Transport) say(c *conn, kind helloKind) *hello {
 	return h
 }
 
-// refuse ends a connection that cannot be, and tells the peer why.
-func (t *Transport) refuse(c *conn, err error) {
+// refuse ends a connection that cannot be, and tells the peer why. epoch is the peer's.
+func (t *Transport) refuse(c *conn, epoch uint32, err error) {
 	h := t.say(c, sayReject)
+	h.epoch = max(epoch, 1)
 	h.reason = err.Error()[:min(len(err.Error()), maxReason)]
 	t.tell(c.peer, h)
 	t.fail(c, err)
@@ -222,7 +223,7 @@ func (t *Transport) refuse(c *conn, err error) {
 // meet connects the queue pairs with the peer's, whose HELLO is there.
 func (t *Transport) meet(c *conn) {
 	if err := t.agree(c); err != nil {
-		t.refuse(c, fmt.Errorf("verbs: %s and %s cannot be connected: %w", t.who(t.cfg.Rank), t.who(c.peer), err))
+		t.refuse(c, c.epoch, fmt.Errorf("verbs: %s and %s cannot be connected: %w", t.who(t.cfg.Rank), t.who(c.peer), err))
 		return
 	}
 	c.allowed, c.remote = int(c.hello.window), c.hello.conn
@@ -313,7 +314,7 @@ func (t *Transport) readied(c *conn, eps []*endpoint, err error) {
 	case errors.Is(err, syscall.ETIMEDOUT):
 		t.retry(c, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
 	case err != nil:
-		t.refuse(c, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
+		t.refuse(c, c.epoch, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
 	case c.peer == t.cfg.Rank:
 		c.state = connProbing
 		t.up(c)
@@ -361,7 +362,7 @@ func (t *Transport) retry(c *conn, err error) {
 		if c.tries > 1 {
 			err = fmt.Errorf("%w (in the last of %d attempts)", err, c.tries)
 		}
-		t.refuse(c, err)
+		t.refuse(c, c.epoch, err)
 		return
 	}
 	t.stats.Retries++
@@ -393,10 +394,12 @@ func (t *Transport) heard(peer int, b []byte) {
 	}
 	if err != nil {
 		err = fmt.Errorf("verbs: %s and %s cannot be connected: %w", t.who(t.cfg.Rank), t.who(peer), err)
-		if c.state < connFailing {
-			t.refuse(c, err)
-		} else {
-			t.notice("%v", err)
+		epoch := c.epoch
+		if h != nil {
+			epoch = h.epoch
+		}
+		if c.state < connFailing { // else it answers what this rank has said already
+			t.refuse(c, epoch, err)
 		}
 		return
 	}
@@ -411,7 +414,9 @@ func (t *Transport) heard(peer int, b []byte) {
 			}
 		}
 	case sayReject:
-		if h.epoch >= c.epoch || c.state < connUp {
+		if h.epoch < c.epoch {
+			t.stats.Stale++
+		} else {
 			t.fail(c, fmt.Errorf("verbs: %s refuses to be connected with %s: %s", t.who(peer), t.who(t.cfg.Rank), h.reason))
 		}
 	}
