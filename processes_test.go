@@ -284,7 +284,7 @@ func processorTime() time.Duration {
 
 // launch runs a program and returns its output and exit code. A job that takes
 // longer than a minute ends with 124.
-func launch(t *testing.T, ranks int, transport, program string, args ...string) (out string, code int) {
+func launch(t testing.TB, ranks int, transport, program string, args ...string) (out string, code int) {
 	t.Helper()
 	args = append([]string{"-n", fmt.Sprint(ranks), "--transport", transport, "--timeout", "60s", "-x", programVariable + "=" + program}, args...)
 	cmd := exec.Command(weftrun, append(args, os.Args[0])...)

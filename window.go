@@ -24,8 +24,8 @@ import (
 //
 // Transport tells how the window works. Where ranks map each other's memory, or a network card
 // reaches into it, operations are copies and card commands, and nothing runs at the
-// target. Elsewhere each rank has one goroutine for the window that serves requests; it sleeps in
-// between.
+// target. Elsewhere they are messages, which the target's goroutines carry out while they wait in
+// other calls, or its I/O goroutine does while the program computes.
 type Window[T any] struct {
 	win   *window
 	local []T

@@ -76,7 +76,7 @@ func (r *request) decode(b []byte) {
 
 func newMessageOps(w *window) *messageOps {
 	m := &messageOps{windowBase: windowBase{w}, queues: newOpQueues(w.c.size)}
-	m.server = newWindowServer(m.windowBase, m.token)
+	m.server = newWindowServer(m.windowBase)
 	return m
 }
 
@@ -200,17 +200,19 @@ func (m *messageOps) atomic(ctx context.Context, target int, off uint64, op atom
 }
 
 func (m *messageOps) notified(ctx context.Context, source, id int32) (int, error) {
-	e := m.c.w.engine
-	var puts [8]byte
-	r := e.Call(ctx, m.message(proto.Recv, int(source), id, puts[:]))
-	if r.Err != nil {
-		return 0, r.Err
+	n, ok := m.server.takeKept(source, id)
+	if !ok {
+		var puts [8]byte
+		r := m.c.w.engine.Call(ctx, m.message(proto.Recv, int(source), id, puts[:]))
+		if r.Err != nil {
+			return 0, r.Err
+		}
+		n = notice{r.Status.Source, id, binary.LittleEndian.Uint64(puts[:])}
 	}
-	from := r.Status.Source
-	if int(from) == m.c.rank {
-		return int(from), nil
+	if int(n.from) == m.c.rank {
+		return m.c.rank, nil
 	}
-	return int(from), m.server.await(ctx, int(from), binary.LittleEndian.Uint64(puts[:]))
+	return int(n.from), m.server.keep(ctx, n)
 }
 
 // flush asks all targets where puts are under way for a word when they are there, and waits for
@@ -263,6 +265,14 @@ func (r *request) check(window uint64, puts uint64) error {
 		return bad("not one aligned word")
 	}
 	return nil
+}
+
+// data is how many bytes come with a request.
+func (r *request) data() uint64 {
+	if r.kind == requestPut {
+		return r.n
+	}
+	return 0
 }
 
 // anySource is AnySource as a message's peer.

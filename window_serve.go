@@ -6,33 +6,30 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 )
 
-// windowServer carries out the requests of other ranks on a window over messages. One goroutine
-// receives them; it waits on a channel and never polls, so that it takes nothing from the
-// program's own waits: whoever has the poller's role delivers requests to it, the I/O goroutine while the
-// program computes. It never waits for another rank either: answers are sent without
-// waiting for them, and for the data of a large put waits a goroutine that lives as
-// long.
+// windowServer carries out the requests of other ranks on a window over messages. It has no goroutine:
+// whoever polls, a goroutine of the program that waits or else the I/O goroutine, hands requests to
+// it as they are received. It never waits for another rank: the data of large puts are
+// received, and large answers sent, straight from and to the window, while it serves
+// the next.
+//
+// All of it belongs to the holder of the engine's lock.
 type windowServer struct {
 	windowBase
-	token    func() int32
 	arrivals []arrivals // by rank
-
-	mu       sync.Mutex
-	stopping bool
-	receives []*progress.Op // posted for requests
-	answers  []*progress.Op // may be under way
-	work     sync.WaitGroup // goroutines
+	receives []*requestOp
+	kept     []notice // received by a Notified whose context ended before the puts were there
+	free     []*answerOp
+	busy     int          // data and answers under way
+	stopping *progress.Op // finished when there are none any more
 }
 
 // arrivals counts the puts of one rank.
 type arrivals struct {
-	mu    sync.Mutex
 	begun uint64   // asked for, in order
 	there uint64   // done, and all before them
 	early []uint64 // done, but not all before them
@@ -40,101 +37,130 @@ type arrivals struct {
 	err   error // no more will come
 }
 
-// arrivalWait is who wants a message when a number of puts are there.
+// arrivalWait is who wants to know when a number of puts are there: the rank itself, or one for an
+// answer.
 type arrivalWait struct {
 	puts uint64
+	op   *progress.Op // or:
 	peer int
 	tag  int32
 }
 
-func newWindowServer(b windowBase, token func() int32) *windowServer {
-	s := &windowServer{windowBase: b, token: token, arrivals: make([]arrivals, b.c.size)}
+// notice is a notification, which counts when so many puts are there.
+type notice struct {
+	from, id int32
+	puts     uint64
+}
+
+// requestOp receives requests, from all ranks or from one.
+type requestOp struct {
+	s      *windowServer
+	source int
+	op     progress.Op
+	buf    [requestSize + smallPut]byte
+}
+
+// dataOp receives the data of a large put.
+type dataOp struct {
+	s    *windowServer
+	from int
+	put  uint64
+	dst  []byte
+	op   progress.Op
+}
+
+// answerOp sends an answer.
+type answerOp struct {
+	s   *windowServer
+	op  progress.Op
+	old [8]byte
+}
+
+func newWindowServer(b windowBase) *windowServer {
+	s := &windowServer{windowBase: b, arrivals: make([]arrivals, b.c.size)}
 	if b.c.size > 1 {
-		s.work.Go(func() { s.serve(anySource) })
+		b.c.w.engine.Inside(func(in progress.Inside) { s.serve(in, anySource) })
 	}
 	return s
 }
 
-// stop ends the server. With clean, everybody's operations are done, and it waits for its goroutines
-// and answers.
+// stop ends the server, and returns when nothing is under way if clean is true: then
+// everybody's operations are done.
 func (s *windowServer) stop(clean bool) {
-	s.mu.Lock()
-	s.stopping = true
-	receives := slices.Clone(s.receives)
-	s.mu.Unlock()
-	for _, op := range receives {
-		s.c.w.engine.Cancel(op)
-	}
-	if !clean {
-		return
-	}
-	s.work.Wait()
-	for _, op := range s.answers {
-		s.c.w.engine.Wait(context.Background(), op)
+	idle := new(progress.Op)
+	s.c.w.engine.Inside(func(in progress.Inside) {
+		s.stopping = idle
+		for _, r := range s.receives {
+			in.Cancel(&r.op)
+		}
+		s.rest(in)
+	})
+	if clean {
+		s.c.w.engine.Wait(context.Background(), idle)
 	}
 }
 
-// serve carries out requests until the server stops, or no more can come from the source.
-func (s *windowServer) serve(source int) {
-	op := new(progress.Op)
-	buf := make([]byte, requestSize+smallPut)
-	for s.receive(op, s.message(proto.Recv, source, tagRequest, buf)) {
-		err := op.Err
+// begin and rest count what is under way.
+func (s *windowServer) begin() { s.busy++ }
+
+func (s *windowServer) rest(in progress.Inside) {
+	if s.stopping != nil && s.busy == 0 && !s.stopping.Finished() {
+		in.Complete(s.stopping, nil)
+	}
+}
+
+// serve starts to receive requests from a rank, or from all.
+func (s *windowServer) serve(in progress.Inside, source int) {
+	r := &requestOp{s: s, source: source}
+	s.receives = append(s.receives, r)
+	r.post(in)
+}
+
+func (r *requestOp) post(in progress.Inside) {
+	call := r.s.message(proto.Recv, r.source, tagRequest, r.buf[:])
+	in.Post(&r.op, &call, r)
+}
+
+// Handle implements progress.Handler.
+func (r *requestOp) Handle(in progress.Inside) {
+	s := r.s
+	switch err := r.op.Err; {
+	case err == nil || errors.Is(err, ErrTruncated):
+		from := int(r.op.Status.Source)
 		if err == nil {
-			from := int(op.Status.Source)
-			if err = s.carryOut(from, buf[:min(op.Status.Bytes, int64(len(buf)))]); err != nil {
-				err = fmt.Errorf("window %q: rank %d sent rank %d a bad %w", s.c.name, from, s.c.rank, err)
-				s.c.w.engine.Do(func(core *proto.Core) { core.Revoke(s.c.comm, err, err.Error()) })
-			}
-			continue
+			err = s.carryOut(in, from, r.buf[:r.op.Status.Bytes])
 		}
-		switch {
-		case source != anySource:
-			s.arrivals[source].fail(s, err)
-		case errors.Is(err, ErrRankFailed) && s.c.w.engine.Reachable(s.c.comm, s.world(s.c.rank)) == nil:
-			// Nobody can receive from any source any more. The others are served one by one,
-			// and what the lost one has sent before.
-			for r := range s.c.size {
-				if r != s.c.rank {
-					s.work.Go(func() { s.serve(r) })
-				}
-			}
-		default:
-			for r := range s.arrivals {
-				s.arrivals[r].fail(s, err)
+		if err != nil {
+			err = fmt.Errorf("window %q: rank %d sent rank %d a bad request: %w", s.c.name, from, s.c.rank, err)
+			in.Revoke(s.c.comm, err)
+		}
+		r.op.Recycle()
+		if s.stopping == nil {
+			r.post(in)
+		}
+	case s.stopping != nil:
+	case r.source != anySource:
+		s.arrivals[r.source].fail(in, s, err)
+	case errors.Is(err, ErrRankFailed) && s.c.comm.Err() == nil:
+		// Nobody can receive from any source any more. The others are served one by one, and what
+		// the lost one has sent before.
+		for source := range s.c.size {
+			if source != s.c.rank {
+				s.serve(in, source)
 			}
 		}
-		return
+	default:
+		for i := range s.arrivals {
+			s.arrivals[i].fail(in, s, err)
+		}
 	}
-}
-
-// receive carries a receive out, and returns false when the server stops.
-func (s *windowServer) receive(op *progress.Op, call progress.Call) bool {
-	e := s.c.w.engine
-	s.mu.Lock()
-	if s.stopping {
-		s.mu.Unlock()
-		return false
-	}
-	op.Recycle()
-	e.Start(op, &call)
-	s.receives = append(s.receives, op)
-	s.mu.Unlock()
-	if !op.Finished() {
-		<-e.Closed(op)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.receives, op)
-	s.receives = slices.Delete(s.receives, i, i+1)
-	return !s.stopping || op.Err == nil
 }
 
 // carryOut carries out one request.
-func (s *windowServer) carryOut(from int, b []byte) error {
+func (s *windowServer) carryOut(in progress.Inside, from int, b []byte) error {
 	var r request
 	if len(b) < requestSize {
-		return fmt.Errorf("request of %d bytes, not %d or more", len(b), requestSize)
+		return fmt.Errorf("%d bytes, not %d or more", len(b), requestSize)
 	}
 	r.decode(b)
 	data := b[requestSize:]
@@ -142,102 +168,116 @@ func (s *windowServer) carryOut(from int, b []byte) error {
 	if err := r.check(uint64(len(s.mem)), at.begun); err != nil {
 		return err
 	}
+	if want := r.data(); uint64(len(data)) != want {
+		return fmt.Errorf("%+v with %d bytes of data, not %d", r, len(data), want)
+	}
 	switch r.kind {
 	case requestPut:
-		if uint64(len(data)) != r.n {
-			return fmt.Errorf("request %+v with %d bytes", r, len(data))
-		}
 		copy(s.mem[r.off:], data)
 		at.begun++
-		at.done(s, r.a, nil)
+		at.done(in, s, r.a, nil)
 	case requestPutData:
 		at.begun++
-		s.takeData(from, s.mem[r.off:r.off+r.n:r.off+r.n], r.a)
+		// Receives for one rank are posted in the order of its puts, and so meet their data.
+		d := &dataOp{s: s, from: from, put: r.a, dst: s.mem[r.off : r.off+r.n : r.off+r.n]}
+		call := s.message(proto.Recv, from, tagData, d.dst)
+		s.begin()
+		in.Post(&d.op, &call, d)
 	case requestGet:
-		s.answer(from, r.answer, s.mem[r.off:r.off+r.n])
+		s.answer(in, from, r.answer, s.mem[r.off:r.off+r.n])
 	case requestAdd, requestSwap:
 		op := atomicOp{kind: progress.FetchAdd, add: r.a, expect: r.a, swap: r.b}
 		if r.kind == requestSwap {
 			op.kind = progress.CompareSwap
 		}
-		old := op.do(wordAt(s.mem, r.off))
-		s.answer(from, r.answer, binary.LittleEndian.AppendUint64(nil, old))
+		a := s.takeAnswer()
+		binary.LittleEndian.PutUint64(a.old[:], op.do(wordAt(s.mem, r.off)))
+		a.post(in, from, r.answer, a.old[:])
 	case requestFlush:
-		at.tell(s, arrivalWait{r.a, from, r.answer})
+		at.wait(in, s, arrivalWait{puts: r.a, peer: from, tag: r.answer})
 	}
 	return nil
 }
 
-// takeData receives the data of a large put straight into the window. Receives for one rank are posted in the
-// order of its puts, and so meet their data.
-func (s *windowServer) takeData(from int, dst []byte, put uint64) {
-	e := s.c.w.engine
+// Handle implements progress.Handler.
+func (d *dataOp) Handle(in progress.Inside) {
+	err := d.op.Err
+	if err == nil && d.op.Status.Bytes != int64(len(d.dst)) {
+		err = fmt.Errorf("window %q: rank %d announced %d bytes and sent %d", d.s.c.name, d.from, len(d.dst), d.op.Status.Bytes)
+	}
+	d.s.arrivals[d.from].done(in, d.s, d.put, err)
+	d.s.busy--
+	d.s.rest(in)
+}
+
+func (s *windowServer) takeAnswer() *answerOp {
+	n := len(s.free)
+	if n == 0 {
+		return &answerOp{s: s}
+	}
+	a := s.free[n-1]
+	s.free = s.free[:n-1]
+	return a
+}
+
+// answer sends an answer.
+func (s *windowServer) answer(in progress.Inside, to int, tag int32, buf []byte) {
+	s.takeAnswer().post(in, to, tag, buf)
+}
+
+func (a *answerOp) post(in progress.Inside, to int, tag int32, buf []byte) {
+	call := a.s.message(proto.Send, to, tag, buf)
+	a.s.begin()
+	in.Post(&a.op, &call, a)
+}
+
+// Handle implements progress.Handler. If the asker is lost, so is the answer.
+func (a *answerOp) Handle(in progress.Inside) {
+	a.op.Recycle()
+	a.s.free = append(a.s.free, a)
+	a.s.busy--
+	a.s.rest(in)
+}
+
+// keep waits until the puts of a notification are there. If ctx ends first, the notification is kept for
+// another call.
+func (s *windowServer) keep(ctx context.Context, n notice) error {
+	e, at := s.c.w.engine, &s.arrivals[n.from]
+	var there bool
+	var err error
 	op := new(progress.Op)
-	call := s.message(proto.Recv, from, tagData, dst)
-	e.Start(op, &call)
-	finish := func() {
-		err := op.Err
-		if err == nil && op.Status.Bytes != int64(len(dst)) {
-			err = fmt.Errorf("window %q: rank %d announced %d bytes and sent %d", s.c.name, from, len(dst), op.Status.Bytes)
+	e.Inside(func(progress.Inside) {
+		if there, err = at.look(n.puts); !there {
+			at.waits = append(at.waits, arrivalWait{puts: n.puts, op: op})
 		}
-		s.arrivals[from].done(s, put, err)
-	}
-	if op.Finished() {
-		finish()
-		return
-	}
-	s.work.Go(func() {
-		<-e.Closed(op)
-		finish()
 	})
-}
-
-// answer sends an answer and does not wait for it.
-func (s *windowServer) answer(to int, tag int32, buf []byte) {
-	e := s.c.w.engine
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var op *progress.Op
-	s.answers = slices.DeleteFunc(s.answers, func(o *progress.Op) bool {
-		done := o.Finished()
-		if done {
-			op = o
-		}
-		return done
-	})
-	if op == nil {
-		op = new(progress.Op)
-	} else {
-		op.Recycle()
-	}
-	call := s.message(proto.Send, to, tag, buf)
-	e.Start(op, &call)
-	s.answers = append(s.answers, op)
-}
-
-// await waits until so many puts of a rank are there.
-func (s *windowServer) await(ctx context.Context, from int, puts uint64) error {
-	at := &s.arrivals[from]
-	tag := s.token()
-	if there, err := at.look(puts); there {
+	if there {
 		return err
 	}
-	at.tell(s, arrivalWait{puts, s.c.rank, tag})
-	r := s.c.w.engine.Call(ctx, s.message(proto.Recv, s.c.rank, tag, nil))
-	if r.Err == proto.ErrCanceled {
-		at.forget(tag)
+	if e.Await(ctx, op) {
+		return op.Err
 	}
-	if r.Err != nil {
-		return r.Err
-	}
-	_, err := at.look(puts)
-	return err
+	e.Inside(func(progress.Inside) {
+		at.waits = slices.DeleteFunc(at.waits, func(w arrivalWait) bool { return w.op == op })
+		s.kept = append(s.kept, n)
+	})
+	return proto.ErrCanceled
+}
+
+// takeKept returns a notification that a call of Notified has left.
+func (s *windowServer) takeKept(source, id int32) (n notice, ok bool) {
+	s.c.w.engine.Inside(func(progress.Inside) {
+		i := slices.IndexFunc(s.kept, func(n notice) bool { return n.id == id && (source == anySource || n.from == source) })
+		if ok = i >= 0; ok {
+			n = s.kept[i]
+			s.kept = slices.Delete(s.kept, i, i+1)
+		}
+	})
+	return n, ok
 }
 
 // look reports whether so many puts are there, or why they will never be.
 func (a *arrivals) look(puts uint64) (there bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.there >= puts {
 		return true, nil
 	}
@@ -245,13 +285,11 @@ func (a *arrivals) look(puts uint64) (there bool, err error) {
 }
 
 // done notes that a put is there, or that it never will be.
-func (a *arrivals) done(s *windowServer, put uint64, err error) {
-	a.mu.Lock()
+func (a *arrivals) done(in progress.Inside, s *windowServer, put uint64, err error) {
 	switch {
 	case err != nil:
-		if a.err == nil {
-			a.err = err
-		}
+		a.fail(in, s, err)
+		return
 	case put == a.there+1:
 		a.there++
 		for i := slices.Index(a.early, a.there+1); i >= 0; i = slices.Index(a.early, a.there+1) {
@@ -261,44 +299,37 @@ func (a *arrivals) done(s *windowServer, put uint64, err error) {
 	default:
 		a.early = append(a.early, put)
 	}
-	a.release(s)
+	a.tell(in, s)
 }
 
 // fail notes that no more puts will come.
-func (a *arrivals) fail(s *windowServer, err error) {
-	a.mu.Lock()
+func (a *arrivals) fail(in progress.Inside, s *windowServer, err error) {
 	if a.err == nil {
 		a.err = err
 	}
-	a.release(s)
+	a.tell(in, s)
 }
 
-// tell sends a message when so many puts are there.
-func (a *arrivals) tell(s *windowServer, w arrivalWait) {
-	a.mu.Lock()
+func (a *arrivals) wait(in progress.Inside, s *windowServer, w arrivalWait) {
 	a.waits = append(a.waits, w)
-	a.release(s)
+	a.tell(in, s)
 }
 
-// release sends the messages that are due, and gives mu back.
-func (a *arrivals) release(s *windowServer) {
-	var due []arrivalWait
-	a.waits = slices.DeleteFunc(a.waits, func(w arrivalWait) bool {
-		now := a.err != nil || w.puts <= a.there
-		if now {
-			due = append(due, w)
-		}
-		return now
-	})
-	a.mu.Unlock()
-	for _, w := range due {
-		s.answer(w.peer, w.tag, nil)
+// tell tells those who wait.
+func (a *arrivals) tell(in progress.Inside, s *windowServer) {
+	if len(a.waits) == 0 {
+		return
 	}
-}
-
-// forget takes a tell back.
-func (a *arrivals) forget(tag int32) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.waits = slices.DeleteFunc(a.waits, func(w arrivalWait) bool { return w.tag == tag })
+	a.waits = slices.DeleteFunc(a.waits, func(w arrivalWait) bool {
+		there, err := a.look(w.puts)
+		switch {
+		case !there:
+			return false
+		case w.op != nil:
+			in.Complete(w.op, err)
+		default:
+			s.answer(in, w.peer, w.tag, nil)
+		}
+		return true
+	})
 }

@@ -341,6 +341,35 @@ func windowContexts(ctx context.Context, c *weft.Comm) error {
 	if v := w.Local()[0]; v < added || v > 1 {
 		return fmt.Errorf("the counter is %d", v)
 	}
+	if err := w.Fence(ctx); err != nil { // everybody has looked
+		return err
+	}
+	// A notification whose data are not there yet is not lost either.
+	for round := range 5 {
+		if err := w.PutNotify(ctx, (me+1)%n, 1, src, 3); err != nil {
+			return err
+		}
+		for tries := 0; ; tries++ {
+			short, cancel := context.WithTimeout(ctx, time.Duration(tries)*20*time.Microsecond)
+			_, err := w.Notified(short, weft.AnySource, 3)
+			cancel()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("Notified in round %d: %v", round, err)
+			}
+		}
+		for i, v := range w.Local()[1:] {
+			if v != int64((me+n-1)%n+i) {
+				return fmt.Errorf("element %d is %d in round %d", i, v, round)
+			}
+		}
+		clear(w.Local()[1:])
+		if err := w.Fence(ctx); err != nil {
+			return err
+		}
+	}
 	if err := w.PutNotify(ctx, (me+1)%n, 0, nil, 3); err != nil {
 		return err
 	}

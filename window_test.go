@@ -246,6 +246,8 @@ func init() {
 			return err
 		}
 	}
+	programs["window idle"] = windowIdle
+	programs["window figures"] = windowFigures
 	programs["window left open"] = func(ctx context.Context, c *weft.Comm) error {
 		_, err := weft.NewWindow[int64](ctx, c, 4)
 		return err
@@ -282,57 +284,16 @@ func TestWindowProcesses(t *testing.T) {
 					}
 				})
 			}
+			t.Run(fmt.Sprintf("%s %s/idle", transport, way), func(t *testing.T) {
+				if out, code := run(t, 2, "window idle"); code != 0 {
+					t.Errorf("exit code %d; output:\n%s", code, out)
+				}
+			})
 			t.Run(fmt.Sprintf("%s %s/left open", transport, way), func(t *testing.T) {
 				if out, code := run(t, 2, "window left open"); code != 1 || !strings.Contains(out, "Window.Close") {
 					t.Errorf("exit code %d; output:\n%s", code, out)
 				}
 			})
 		}
-	}
-}
-
-func BenchmarkWindow(b *testing.B) {
-	for _, f := range windowFabrics {
-		if f.cfg.Seed != 0 {
-			continue
-		}
-		bench := func(name string, bytes int64, length int, op func(ctx context.Context, w *weft.Window[int64], buf []int64) error) {
-			b.Run(f.name+"/"+name, func(b *testing.B) {
-				b.SetBytes(bytes)
-				b.ReportAllocs()
-				err := weft.Local(context.Background(), 2, func(ctx context.Context, c *weft.Comm) error {
-					w, err := weft.NewWindow[int64](ctx, c, length)
-					if err != nil {
-						return err
-					}
-					buf := make([]int64, length)
-					if c.Rank() == 0 {
-						b.ResetTimer()
-						for range b.N {
-							if err := op(ctx, w, buf); err != nil {
-								return err
-							}
-						}
-						if err := w.FlushAll(ctx); err != nil {
-							return err
-						}
-						b.StopTimer()
-					}
-					return w.Close(ctx)
-				}, weft.WithFabric(f.cfg))
-				if err != nil {
-					b.Fatal(err)
-				}
-			})
-		}
-		bench("Put8", 8, 1, func(ctx context.Context, w *weft.Window[int64], buf []int64) error { return w.Put(ctx, 1, 0, buf) })
-		bench("Put1M", 1<<20, 1<<17, func(ctx context.Context, w *weft.Window[int64], buf []int64) error { return w.Put(ctx, 1, 0, buf) })
-		bench("Get8", 8, 1, func(ctx context.Context, w *weft.Window[int64], buf []int64) error {
-			return errors.Join(w.Get(ctx, 1, 0, buf), w.Flush(ctx, 1))
-		})
-		bench("FetchAdd", 8, 1, func(ctx context.Context, w *weft.Window[int64], _ []int64) error {
-			_, err := weft.FetchAdd(ctx, w, 1, 0, 1)
-			return err
-		})
 	}
 }

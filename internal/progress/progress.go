@@ -104,6 +104,7 @@ type Engine struct {
 	leaving bool   // this rank has said goodbye, guarded by mu
 	remote  remotes
 	ready   []*Task // that can go on, guarded by mu
+	handled []*Op   // that are over, and whose Handlers are not told yet, guarded by mu
 
 	// The context whose end wakes the poller; the poller's.
 	watched <-chan struct{} // its Done
@@ -130,6 +131,7 @@ type Op struct {
 	parked   int           // goroutines that wait for notify
 	closed   chan struct{} // for select, closed when the operation is done
 	task     *Task         // that it is a message of
+	handler  Handler       // whom to tell, instead of its waiters
 }
 
 // Finished reports whether the operation is done, and its results are there.
@@ -139,7 +141,7 @@ func (o *Op) Finished() bool { return o.finished.Load() }
 func (o *Op) Recycle() {
 	o.Op.Reset()
 	o.finished.Store(false)
-	o.closed, o.Old, o.task = nil, 0, nil
+	o.closed, o.Old, o.task, o.handler = nil, 0, nil, nil
 }
 
 // New returns an engine and starts its I/O goroutine. The engine owns the
@@ -242,7 +244,7 @@ func (e *Engine) poll() int {
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
 	}
-	if len(e.core.Out)+len(e.core.Done)+len(e.ready) > 0 {
+	if len(e.core.Out)+len(e.core.Done)+len(e.ready)+len(e.handled) > 0 {
 		e.act()
 	}
 	if len(e.blocked) > 0 {
@@ -258,7 +260,7 @@ func (e *Engine) poll() int {
 
 // act carries out the core's actions until there are none.
 func (e *Engine) act() {
-	for len(e.core.Out)+len(e.core.Done)+len(e.ready) > 0 {
+	for len(e.core.Out)+len(e.core.Done)+len(e.ready)+len(e.handled) > 0 {
 		for i := 0; i < len(e.core.Out); i++ { // it may grow on the way
 			e.carryOut(&e.core.Out[i])
 		}
@@ -273,6 +275,7 @@ func (e *Engine) act() {
 		clear(e.pulled)
 		e.pulled = e.pulled[:0]
 		e.runReady()
+		e.handle()
 	}
 }
 
@@ -386,6 +389,10 @@ func (e *Engine) finish(p *proto.Op) {
 	op := p.Owner.(*Op)
 	if op.task != nil {
 		e.taskMessage(op)
+		return
+	}
+	if op.handler != nil {
+		e.handled = append(e.handled, op)
 		return
 	}
 	parked, notify, closed := op.parked > 0, op.notify, op.closed
