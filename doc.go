@@ -28,6 +28,12 @@
 // large message from memory of [Alloc] is copied once inside a host, straight
 // from the sender's memory to the receiver's.
 //
+// # Windows
+//
+// A [Window] is memory of each rank that all others read and write with Put, Get,
+// [FetchAdd] and [CompareSwap], while its owner computes. What is started belongs to the window
+// until Flush or Fence, and [Window.PutNotify] tells the target that data are there.
+//
 // # Contexts
 //
 // Every call that may wait takes a context first. When it ends, an operation that
@@ -53,6 +59,6 @@
 // # What it does not do
 //
 // Files (MPI-IO), derived datatypes, intercommunicators and dynamic processes
-// are left out. Nonblocking and vector collectives, one-sided windows and verbs
+// are left out. Nonblocking and vector collectives, and verbs
 // are not there yet.
 package weft

@@ -189,3 +189,76 @@ func ExampleSendValue() {
 	}
 	// Output: run 3 has 42 hits
 }
+
+// Rank 0 hands out work by a counter in its window, and collects the results in it,
+// without a call of its own until all is done.
+func ExampleWindow() {
+	const tasks = 10
+	err := weft.Local(context.Background(), 3, func(ctx context.Context, world *weft.Comm) error {
+		mine := 0 // elements of this rank
+		if world.Rank() == 0 {
+			mine = 1 + tasks
+		}
+		w, err := weft.NewWindow[int64](ctx, world, mine)
+		if err != nil {
+			return err
+		}
+		results := make([]int64, tasks)
+		for world.Rank() > 0 {
+			task, err := weft.FetchAdd(ctx, w, 0, 0, 1)
+			if err != nil {
+				return err
+			}
+			if task >= tasks {
+				break
+			}
+			results[task] = task * task
+			// Until Flush or Fence this element belongs to the window.
+			if err := w.Put(ctx, 0, 1+int(task), results[task:task+1]); err != nil {
+				return err
+			}
+		}
+		if err := w.Fence(ctx); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			fmt.Println(w.Local()[1:])
+		}
+		return w.Close(ctx)
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [0 1 4 9 16 25 36 49 64 81]
+}
+
+// A ring of notifications: who is notified finds the data there.
+func ExampleWindow_PutNotify() {
+	err := weft.Local(context.Background(), 4, func(ctx context.Context, world *weft.Comm) error {
+		w, err := weft.NewWindow[int64](ctx, world, 1)
+		if err != nil {
+			return err
+		}
+		next := (world.Rank() + 1) % world.Size()
+		if world.Rank() > 0 {
+			if _, err := w.Notified(ctx, world.Rank()-1, 0); err != nil {
+				return err
+			}
+		}
+		sum := []int64{w.Local()[0] + int64(world.Rank())}
+		if err := w.PutNotify(ctx, next, 0, sum, 0); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			if _, err := w.Notified(ctx, world.Size()-1, 0); err != nil {
+				return err
+			}
+			fmt.Println("the sum is", w.Local()[0])
+		}
+		return w.Close(ctx)
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: the sum is 6
+}
