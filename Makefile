@@ -9,10 +9,10 @@ N    ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race nocgo lint compare softroce fuzz cover setup clean
+.PHONY: test-cluster help build demo test race nocgo lint compare softroce fuzz cover setup clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:
 	@ci/setup.sh go
@@ -43,6 +43,10 @@ compare: setup ## measure against Open MPI and MPICH; ARGS=--quick for a short r
 
 fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
 	ci/fuzz.sh $(or $(FUZZTIME),10s)
+
+test-cluster: ## run jobs on several hosts (network namespaces), under ssh and batch systems; needs root
+	@ci/setup.sh go cluster
+	ci/cluster/test.sh $(ARGS)
 
 softroce: ## run CMD='...' where there is an RDMA device: in a VM with soft-RoCE, if need be
 	@ci/softroce/run.sh $(ARGS) '$(subst ','\'',$(value CMD))'

@@ -11,11 +11,12 @@
 #   compare  Open MPI and MPICH, to measure against
 #   verbs    the headers of libibverbs (cgo/ibverbs), its drivers and tools
 #   softroce QEMU and what else ci/softroce needs for a VM with an RDMA device
+#   cluster  namespaces, Slurm and what else ci/cluster needs for hosts on one machine
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly need_minor=26 # keep in step with go.mod
-readonly groups='go cc tools compare verbs softroce'
+readonly groups='go cc tools compare verbs softroce cluster'
 
 die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*"; }
@@ -111,6 +112,16 @@ for group in "$@"; do
 		need ibv_devinfo ibverbs-utils
 		need ib_send_lat perftest
 		need rping rdmacm-utils
+		;;
+	cluster)
+		need ip iproute2
+		need nsenter util-linux
+		need pgrep procps
+		need setsid util-linux
+		need slurmctld slurmctld
+		need slurmd slurmd
+		need srun slurm-client
+		need munged munge
 		;;
 	*) die "unknown group: $group (groups: $groups)" ;;
 	esac

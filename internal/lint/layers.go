@@ -65,6 +65,7 @@ examples/...: . array scheduler scheduler/farm wefttest
 # Programs and measurements may use everything. Nothing may use them.
 cmd/...: . internal/... collective rdma cgo/ibverbs
 bench/...: . internal/... collective cmd/... bench/...
+ci/cluster/...: .
 ci/...: -
 `
 

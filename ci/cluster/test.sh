@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# What `make test-cluster` runs: jobs on several hosts, started as a batch system's own
+# tools and ssh start them. The hosts are network namespaces (lib.sh); ssh and the tools of batch systems
+# that cannot be installed are shims with the limits of the real ones (shims/); Slurm is real.
+#
+#   ci/cluster/test.sh [STEP...]    without names: all
+#
+# A step's output is in out/cluster/STEP.log, and shown when it fails. It needs root.
+# Nothing is left behind: no process, no network, no file outside of out/.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+readonly root=$PWD out=$PWD/out/cluster
+. ci/cluster/lib.sh
+
+steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch)
+limit=60 # seconds for a step
+weftrun=$out/bin/weftrun
+on=ci/cluster/on
+hosts=n1:2,n2:2,n3:2,n4:2
+
+# job ARGUMENT...: weftrun on n1, as a user there types it. In a process of its own it becomes weftrun.
+job() {
+	(exec "$root/$on" n1 env PATH="$root/ci/cluster/shims:/usr/bin:/bin:/usr/sbin:/sbin" "$weftrun" "$@")
+}
+
+# want CODE COMMAND...: runs it, keeps its output in $got, and fails unless it ends with that code.
+want() {
+	local code=$1 status
+	shift
+	got=$("$@" 2>&1)
+	status=$?
+	printf '%s\n' "$got"
+	(( status == code )) || { echo "FAIL: exit status $status, want $code: $*"; return 1; }
+}
+
+# says TEXT...: each must be in $got.
+says() {
+	local text
+	for text; do
+		[[ $got == *"$text"* ]] || { echo "FAIL: the output lacks: $text"; return 1; }
+	done
+}
+
+# empty: no process is left on any host, after a little while.
+empty() {
+	local i left
+	for i in {1..150}; do
+		left=$(cluster_left)
+		[[ -z $left ]] && return 0
+		sleep 0.1
+	done
+	echo "FAIL: left on the hosts:"
+	echo "$left"
+	return 1
+}
+
+# background ARGUMENT...: a job that runs on, its output in $log; it returns when TEXT is there
+# COUNT times. Its weftrun is $launcher.
+background() {
+	local text=$1 count=$2 i
+	shift 2
+	log=$out/background.log
+	: >"$log"
+	"$root/$on" n1 env PATH="$root/ci/cluster/shims:/usr/bin:/bin:/usr/sbin:/sbin" "$weftrun" "$@" >"$log" 2>&1 &
+	launcher=$!
+	for i in {1..200}; do
+		(( $(grep -c -- "$text" "$log") >= count )) && return 0
+		sleep 0.1
+	done
+	echo "FAIL: no $text, $count times, in:"
+	cat "$log"
+	return 1
+}
+
+step_ssh() {
+	want 0 job --host "$hosts" sh -c 'echo rank $WEFT_RANK of $WEFT_SIZE, local $WEFT_LOCAL_RANK, on $(hostname)' &&
+		says 'rank 0 of 8, local 0, on n1' 'rank 3 of 8, local 1, on n2' 'rank 7 of 8, local 1, on n4' &&
+		want 0 job --host n2,n3 --map-by node -n 2 hostname && says n2 n3 && empty
+}
+
+step_mesh() {
+	want 0 job --host "$hosts" "$out/bin/mesh" && says 'rank 0 of 8 on n1 is right' 'rank 7 of 8 on n4 is right' && empty || return
+	# Ranks that are neighbours are on different hosts, and one host has none of weftrun's own.
+	want 0 job --host n2:2,n3:1,n4:3 --map-by node "$out/bin/mesh" && says 'rank 5 of 6 on n4 is right' || return
+	want 0 job --host "$hosts" --transport tcp -n 5 "$out/bin/mesh" && empty
+}
+
+step_heat2d() {
+	want 0 job --host n1,n2,n3,n4 "$out/bin/heat2d" -check -size 96 -steps 60 -out '' && says 'max difference to the serial solution: 0' &&
+		want 0 job --host "$hosts" "$out/bin/heat2d" -check -size 96 -steps 60 -out '' &&
+		says 'shm inside a host, tcp between hosts' 'max difference to the serial solution: 0' && empty
+}
+
+# Directory, umask, environment: carried by weftrun, as ssh starts in the home directory.
+step_scripts() {
+	mkdir -p "$out/a dir"
+	cd "$out/a dir" && umask 027 && export FROM_HERE='$x; "y"' HOSTNAME=n1
+	want 0 job --host n2 -x "TOO=it's" sh -c 'pwd; umask; echo "$FROM_HERE $TOO <$HOSTNAME>"' &&
+		says "$out/a dir" 0027 "\$x; \"y\" it's <>"
+	local status=$?
+	cd "$root" && umask 022 && unset FROM_HERE
+	(( status == 0 )) && empty
+}
+
+step_exit_codes() {
+	want 5 job --host n1,n2,n3 sh -c '[ $WEFT_RANK = 2 ] && exit 5; exec sleep 100' && says 'rank 2 on host n3 (pid ' 'exit status 5' || return
+	want 137 job --host n1,n2,n3 sh -c '[ $WEFT_RANK = 1 ] && kill -9 $$; exec sleep 100' && says 'rank 1 on host n2 ' 'signal 9' || return
+	want 127 job --host n1,n2 --wdir / no-such-program && want 124 job --host n1,n2 --timeout 1s sleep 100 && empty
+}
+
+step_stdin() {
+	head -c 650015 /dev/urandom >"$out/input"
+	want 0 job --host n3,n1 sh -c '[ $WEFT_RANK = 1 ] || exec sha256sum' <"$out/input" && says "$(sha256sum <"$out/input" | cut -d' ' -f1)" && empty
+}
+
+# kill -9 of weftrun: nothing is left on any host; where agents were, not even what ranks
+# have started in sessions of their own.
+step_kill_weftrun() {
+	background ready 8 --host "$hosts" sh -c 'trap "" TERM INT
+		if [ $(hostname) = n1 ]; then sleep 1000 & else setsid sleep 1000 & fi
+		sleep 0.5; echo ready; while :; do sleep 1; done' || return
+	kill -KILL "$launcher"
+	wait "$launcher" 2>/dev/null
+	empty
+}
+
+# agent HOST: the process id of weftrun's agent there.
+agent() {
+	local pid
+	for pid in $(pgrep -f -- "--as-agent weft-.* $1\$"); do
+		[[ $(readlink "/proc/$pid/exe") == "$weftrun" ]] && echo "$pid" && return
+	done
+}
+
+step_kill_agent() {
+	background 'is right' 8 --host "$hosts" "$out/bin/mesh" -hold 100s || return
+	kill -KILL "$(agent n3)"
+	wait "$launcher"
+	local status=$?
+	cat "$log"
+	(( status == 122 )) || { echo "FAIL: exit status $status, want 122"; return 1; }
+	got=$(<"$log") && says 'weftrun: host n3 was lost, with ranks 4-5' && empty
+}
+
+# A cable that is pulled: the host is named within 12 seconds, and both sides of the cut clean up.
+step_link_down() {
+	background 'is right' 8 --host "$hosts" "$out/bin/mesh" -hold 100s || return
+	local began=$SECONDS i
+	cluster_link n2 down
+	for i in {1..300}; do
+		grep -q 'host n2 was lost' "$log" && break
+		sleep 0.1
+	done
+	local took=$(( SECONDS - began ))
+	wait "$launcher"
+	local status=$?
+	cat "$log"
+	echo "the host was named after $took s"
+	cluster_link n2 up
+	(( took <= 12 && status == 122 )) || { echo "FAIL: after $took s, exit status $status, want 122 within 12 s"; return 1; }
+	got=$(<"$log") && says 'weftrun: host n2 was lost, with ranks 2-3: nothing was heard from it' && empty
+}
+
+step_signals() {
+	background ready 3 --host n1,n2,n3 sh -c 'trap "echo USR1" USR1; trap "echo TERM; exit 0" TERM; echo ready; while :; do sleep 0.1; done' || return
+	kill -USR1 "$launcher"
+	sleep 1
+	kill -TERM "$launcher"
+	wait "$launcher"
+	local status=$?
+	cat "$log"
+	(( status == 143 && $(grep -c USR1 "$log") == 3 && $(grep -c TERM "$log") == 3 )) ||
+		{ echo "FAIL: exit status $status, want 143, and each signal from 3 ranks"; return 1; }
+	empty
+}
+
+step_unreachable() {
+	want 121 job --host n1,n9 true && says 'no agent on host n9: ssh ended with exit status 255: ssh: Could not resolve hostname n9' || return
+	cluster_link n2 down
+	want 121 job --host n1,n2 true
+	local status=$?
+	cluster_link n2 up
+	(( status == 0 )) && says 'no agent on host n2' 'No route to host' || return
+	# Waiting for the switch to forward again.
+	want 0 job --host n1,n2 true && empty
+}
+
+# More hosts than one process starts: a few real ones have many names.
+step_tree() {
+	local n names=()
+	for n in {1..40}; do names+=("m$n"); ln -sf "/run/netns/weft-n$(( n % 4 + 1 ))" "/run/netns/weft-m$n"; done
+	want 0 job --host "$(IFS=,; echo "${names[*]}")" sh -c 'echo rank $WEFT_RANK'
+	local status=$?
+	rm -f /run/netns/weft-m*
+	(( status == 0 )) && says 'rank 0' 'rank 39' && (( $(grep -c rank <<<"$got") == 40 )) && empty
+}
+
+pbs_job() {
+	printf 'n1\nn1\nn2\nn3\nn3\n' >"$out/nodes"
+	: >"$out/job.out"
+	PBS_JOBID=7.head PBS_NODEFILE=$out/nodes PBS_ENVIRONMENT=PBS_BATCH PBS_O_WORKDIR=$PWD job "$@"
+}
+
+step_pbsdsh() {
+	want 0 pbs_job --dry-run true && says 'launcher   pbsdsh: the way of PBS' &&
+		want 0 pbs_job "$out/bin/mesh" && says 'rank 4 of 5 on n3 is right' &&
+		want 0 pbs_job sh -c 'echo $PBS_JOBID $PBS_NODENUM $PBS_O_WORKDIR $(umask)' && says "7.head 2 $PWD 0022" && empty && no_keys
+}
+
+step_pbs_tmrsh() {
+	want 0 pbs_job --launcher pbs_tmrsh "$out/bin/mesh" && says 'rank 4 of 5 on n3 is right' &&
+		want 3 pbs_job --launcher pbs_tmrsh sh -c '[ $WEFT_RANK = 4 ] && exit 3; sleep 100' && empty && no_keys
+}
+
+step_qrsh() {
+	printf 'n1 2 all.q@n1 UNDEFINED\nn2 1 fast.q@n2 <NULL>\nn2 1 all.q@n2 UNDEFINED\n' >"$out/pe"
+	want 0 env JOB_ID=9 PE_HOSTFILE="$out/pe" "$0" --job "$out/bin/mesh" && says 'rank 3 of 4 on n2 is right' && empty && no_keys
+}
+
+step_blaunch() {
+	want 0 env LSB_JOBID=3 LSB_MCPU_HOSTS='n1 2 n4 2' "$0" --job "$out/bin/mesh" && says 'rank 3 of 4 on n4 is right' && empty && no_keys
+}
+
+# The file with the secret is gone, with the job or before.
+no_keys() {
+	local left
+	left=$(find ~ -maxdepth 1 -name '.weftrun-*')
+	[[ -z $left ]] || { echo "FAIL: left: $left"; return 1; }
+}
+
+if [[ ${1-} == --job ]]; then
+	shift
+	WEFT_CLUSTER=$out job "$@"
+	exit
+fi
+if [[ ${1-} == --step ]]; then # one step, in this process
+	WEFT_CLUSTER=$out
+	export WEFT_CLUSTER
+	"step_$2"
+	exit
+fi
+
+(( EUID == 0 )) || { echo "cluster: namespaces need root; this is user $EUID" >&2; exit 1; }
+wanted=("$@")
+(( $# )) || wanted=("${steps[@]}")
+for s in "${wanted[@]}"; do
+	[[ " ${steps[*]} " == *" $s "* ]] || { echo "cluster: no step $s; there are: ${steps[*]}" >&2; exit 2; }
+done
+
+mkdir -p "$out/bin"
+go build -o "$out/bin/" ./cmd/weftrun ./examples/heat2d ./ci/cluster/mesh || exit 1
+trap 'cluster_down' EXIT
+trap 'exit 130' INT TERM
+cluster_up "$out" n1 n2 n3 n4 || { echo "cluster: the hosts could not be made" >&2; exit 1; }
+
+passed=0 failed=0 began=$SECONDS
+for s in "${wanted[@]}"; do
+	start=$SECONDS
+	timeout --kill-after=5 "$limit" bash "$0" --step "$s" >"$out/$s.log" 2>&1 </dev/null
+	status=$?
+	if (( status == 0 )); then
+		passed=$((passed + 1))
+		printf '%-14s %3d s  ok\n' "$s" $((SECONDS - start))
+	else
+		failed=$((failed + 1))
+		printf '%-14s %3d s  FAILED, exit status %d; the end of %s:\n' "$s" $((SECONDS - start)) "$status" "$out/$s.log"
+		tail -n 40 "$out/$s.log" | sed 's/^/    /'
+		cluster_down # the next step finds empty hosts
+		cluster_up "$out" n1 n2 n3 n4
+	fi
+done
+echo "cluster: $passed passed, $failed failed, $((SECONDS - began)) s"
+(( failed == 0 && passed > 0 ))
