@@ -24,6 +24,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true, // main says them, once
 	}
-	cmd.AddCommand(infoCommand(), versionCommand())
+	cmd.AddCommand(infoCommand(), benchCommand(), versionCommand())
 	return cmd
 }
