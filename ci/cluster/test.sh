@@ -11,9 +11,10 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 readonly root=$PWD out=$PWD/out/cluster
 . ci/cluster/lib.sh
+. ci/cluster/slurm.sh
 
-steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch)
-limit=60 # seconds for a step
+steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm)
+limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
 hosts=n1:2,n2:2,n3:2,n4:2
@@ -219,6 +220,76 @@ step_qrsh() {
 
 step_blaunch() {
 	want 0 env LSB_JOBID=3 LSB_MCPU_HOSTS='n1 2 n4 2' "$0" --job "$out/bin/mesh" && says 'rank 3 of 4 on n4 is right' && empty && no_keys
+}
+
+# ours: no process of a job is left, after a little while. Slurm's own stay.
+ours() {
+	local i
+	for i in {1..200}; do
+		pgrep -f "$out/bin/|^sleep 1000" >/dev/null || return 0
+		sleep 0.1
+	done
+	echo "FAIL: left:"
+	pgrep -af "$out/bin/|^sleep 1000"
+	return 1
+}
+
+# batch OPTION... : submits the job whose script is standard input, and waits for its output
+# in $log to have TEXT COUNT times. The job's number is $id.
+batch() {
+	local text=$1 count=$2 i
+	shift 2
+	log=$out/batch.log
+	{ echo '#!/bin/sh'; cat; } >"$out/batch.sh"
+	: >"$log"
+	id=$("$on" n1 sbatch --parsable -o "$log" "$@" "$out/batch.sh") || return
+	for i in {1..200}; do
+		(( $(grep -c -- "$text" "$log") >= count )) && got=$(<"$log") && return 0
+		sleep 0.1
+	done
+	echo "FAIL: no $text, $count times, in:"
+	cat "$log"
+	return 1
+}
+
+# A real Slurm: agents by srun. scancel ends everything; a signal that it sends to a job's steps
+# arrives once; a killed weftrun and a killed agent leave nothing.
+step_slurm() {
+	slurm_up "$out/slurm" n1 n2 n3 n4 || return
+	trap slurm_down EXIT
+	batch 'code 0' 1 -N4 -n7 <<<"$weftrun --dry-run true; $weftrun $out/bin/mesh; echo code \$?" &&
+		says 'launcher   srun: the way of Slurm' 'rank 0 of 7 on n1 is right' 'rank 6 of 7 on n' || return
+	batch 'code 5' 1 -N3 -n3 <<<"$weftrun sh -c '[ \$WEFT_RANK = 2 ] && exit 5; exec sleep 1000'; echo code \$?" &&
+		says 'rank 2 on host n3 (pid ' || return
+	# What belongs to a step or to a host does not pass to the ranks; what belongs to the job does.
+	batch 'code 0' 1 -N2 -n2 <<<"$weftrun sh -c 'echo \$(hostname) job \$SLURM_JOB_ID step \$SLURM_STEP_ID; ulimit -l'; echo code \$?" && says "n2 job $id step
+" || return
+	echo '== scancel'
+	batch 'is right' 8 -N4 -n8 <<<"$weftrun $out/bin/mesh -hold 100s" && "$on" n1 scancel "$id" && ours || return
+	echo '== scancel of ranks that hear no signal'
+	batch ready 4 -N4 -n4 <<<"$weftrun sh -c 'trap \"\" TERM; sleep 1000 & echo ready; while :; do sleep 1; done'" && "$on" n1 scancel "$id" && ours || return
+	echo '== a signal to all steps'
+	batch ready 2 -N3 -n3 <<<"$weftrun --host n2,n3 sh -c 'trap \"echo USR1\" USR1; echo ready; n=0; while [ \$n -lt 30 ]; do sleep 0.1; n=\$((n+1)); done'; echo code \$?" || return
+	"$on" n1 scancel -s USR1 "$id"
+	sleep 4
+	cat "$log"
+	(( $(grep -c USR1 "$log") == 2 )) || { echo "FAIL: $(grep -c USR1 "$log") signals in 2 ranks"; return 1; }
+	ours || return
+	echo '== kill -9 of weftrun'
+	batch 'is right' 8 -N4 -n8 <<<"$weftrun $out/bin/mesh -hold 100s; echo code \$?" || return
+	kill -KILL $(pgrep -fx "$weftrun $out/bin/mesh -hold 100s") && ours || return
+	echo '== kill -9 of an agent'
+	batch 'is right' 8 -N4 -n8 <<<"$weftrun $out/bin/mesh -hold 100s; echo code \$?" || return
+	local pid
+	for pid in $(pgrep -f -- "--as-agent weft-.* -$"); do # they all have the same words
+		[[ $(tr '\0' '\n' <"/proc/$pid/environ" | grep -c '^SLURMD_NODENAME=n3$') == 1 && $(readlink "/proc/$pid/exe") == "$weftrun" ]] && kill -KILL "$pid"
+	done
+	ours || return
+	sleep 1
+	cat "$log"
+	got=$(<"$log") && says 'weftrun: host n3 was lost, with ranks 4-5' 'code 122' || return
+	echo '== salloc'
+	want 0 "$on" n1 salloc -Q -N2 -n4 "$weftrun" "$out/bin/mesh" && says 'rank 3 of 4 on n2 is right' && ours
 }
 
 # The file with the secret is gone, with the job or before.
