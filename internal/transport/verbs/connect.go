@@ -25,10 +25,11 @@ type conn struct {
 	hello     *hello      // the peer's, of this epoch
 	eps       []*endpoint // by rail
 	passive   *endpoint   // of a connection with oneself: the other end
-	peerReady bool
-	probes    int  // that are not answered
-	used      bool // a message came or went: from here on an attempt cannot be repeated
-	open      int  // endpoints that are not closed, of all attempts
+	peerReady bool        // it may be sent to
+	peerUp    bool        // its probes were answered
+	probes    int         // ours that are not answered
+	used      bool        // a message came or went: from here on an attempt cannot be repeated
+	open      int         // endpoints that are not closed, of all attempts
 
 	// Credits, modulo 2^16 but for allowed and window.
 	allowed  int    // receives of the peer for this rank
@@ -97,7 +98,7 @@ func (t *Transport) notUp(peer int) error {
 
 // begin starts an attempt to connect: it makes the queue pairs.
 func (t *Transport) begin(c *conn, epoch uint32) {
-	c.epoch, c.state, c.peerReady, c.probes = epoch, connMaking, false, 0
+	c.epoch, c.state, c.peerReady, c.peerUp, c.probes = epoch, connMaking, false, false, 0
 	if c.hello != nil && c.hello.epoch != epoch {
 		c.hello = nil
 	}
@@ -327,7 +328,8 @@ func (t *Transport) readied(c *conn, eps []*endpoint, err error) {
 	}
 }
 
-// probe sends nothing over each rail, before anything that could be lost.
+// probe sends nothing over each rail, before anything that could be lost. Only when the probes of
+// both ends were answered there are messages: until then an attempt can be repeated.
 func (t *Transport) probe(c *conn) {
 	c.state = connProbing
 	c.probes = len(c.eps)
@@ -344,7 +346,11 @@ func (t *Transport) probed(e *endpoint) {
 	if c.state != connProbing || e.state != epReady {
 		return
 	}
-	if c.probes--; c.probes == 0 {
+	if c.probes--; c.probes > 0 {
+		return
+	}
+	t.tell(c.peer, t.say(c, sayUp))
+	if c.state == connProbing && c.peerUp {
 		t.up(c)
 	}
 }
@@ -411,6 +417,13 @@ func (t *Transport) heard(peer int, b []byte) {
 			c.peerReady = true
 			if c.state == connWaiting {
 				t.probe(c)
+			}
+		}
+	case sayUp:
+		if h.epoch == c.epoch {
+			c.peerUp = true
+			if c.state == connProbing && c.probes == 0 {
+				t.up(c)
 			}
 		}
 	case sayReject:

@@ -22,8 +22,8 @@
 //	greeting   our HELLO is under way with their numbers; the peer's is awaited
 //	readying   a job takes them to RTS by the numbers of the peer's HELLO; that may take seconds (ARP)
 //	waiting    our READY is under way: the peer may send; its own is awaited
-//	probing    an RDMA write of no bytes is under way on each rail
-//	up         all answered, or a message has come
+//	probing    an RDMA write of no bytes is under way on each rail; then our UP is, and the peer's is awaited
+//	up         the probes of both ends were answered
 //	failing    in ERROR; what was posted comes back
 //	down       PeerDown was reported
 //

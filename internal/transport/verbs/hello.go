@@ -30,7 +30,7 @@ import (
 //	    24  GID, 16 bytes
 //	    40  zero, 8 bytes
 //
-// A READY and a REJECT are the first 48 bytes; a REJECT has its reason in words behind them.
+// READY, UP and REJECT are the first 48 bytes; a REJECT has its reason in words behind them.
 const (
 	helloMagic   = "WVRB"
 	helloVersion = 1
@@ -47,6 +47,7 @@ type helloKind uint8
 const (
 	sayHello  helloKind = 1 + iota // here are my queue pairs
 	sayReady                       // you may send
+	sayUp                          // what I sent was answered
 	sayReject                      // no, because
 )
 
@@ -129,7 +130,7 @@ func decodeHello(b []byte) (*hello, error) {
 		return nil, fmt.Errorf("greeting with %d rails in %d bytes", rails, len(rest))
 	case h.kind == sayHello && (h.segment < prefixSize || h.window == 0 || h.window > maxWindow):
 		return nil, fmt.Errorf("greeting with %d receives of %d bytes", h.window, h.segment)
-	case h.kind != sayHello && rails != 0, h.kind == sayReady && len(rest) != 0, h.kind == sayReject && len(rest) > maxReason:
+	case h.kind != sayHello && rails != 0, h.kind != sayReject && len(rest) != rails*helloRail, h.kind == sayReject && len(rest) > maxReason:
 		return nil, fmt.Errorf("greeting of kind %d with %d rails and %d bytes", h.kind, rails, len(rest))
 	}
 	if h.kind == sayReject {
