@@ -22,26 +22,35 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 	}
 	cfg := newConfig(opts)
 	fabric := sim.New(n, cfg.fabric)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	if cfg.killed != nil {
 		cfg.killed(fabric.Kill)
 	}
+	links := make([]*link, n)
+	for rank := range links {
+		t := fabric.Endpoint(rank)
+		links[rank] = &link{rank: rank, size: n, transports: []transport.Transport{t}, route: routeAll(n, rank, t)}
+	}
+	return runLocal(ctx, cfg, links, fabric.Kill, fn)
+}
+
+// runLocal runs fn on ranks that are goroutines. kill ends a rank's connections as its death would.
+func runLocal(ctx context.Context, cfg *config, links []*link, kill func(rank int), fn func(ctx context.Context, world *Comm) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var all sync.WaitGroup
 	var first sync.Once
 	var cause error
-	left := newRendezvous(n)
-	for rank := range n {
-		t := fabric.Endpoint(rank)
-		w := newWorld(cfg, &link{rank: rank, size: n, transports: []transport.Transport{t},
-			route: routeAll(n, rank, t), policy: goroutinePolicy(), reachesAll: true, via: "in process: ranks are goroutines"})
+	left := newRendezvous(len(links))
+	for rank, l := range links {
+		l.policy, l.reachesAll, l.via = goroutinePolicy(), true, "in process: ranks are goroutines"
+		w := newWorld(cfg, l)
 		w.leave = left.wait
 		all.Go(func() {
 			err := protect(rank, func() error { return fn(ctx, w.comm) })
 			if err != nil {
 				first.Do(func() { cause = fmt.Errorf("rank %d: %w", rank, err) })
 				cancel(err)
-				fabric.Kill(rank)
+				kill(rank)
 				left.leave()
 				_ = w.engine.Close() // the first cause is what counts
 				return

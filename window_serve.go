@@ -125,7 +125,7 @@ func (r *requestOp) post(in progress.Inside) {
 func (r *requestOp) Handle(in progress.Inside) {
 	s := r.s
 	switch err := r.op.Err; {
-	case err == nil || errors.Is(err, ErrTruncated):
+	case err == nil || err == ErrTruncated:
 		from := int(r.op.Status.Source)
 		if err == nil {
 			err = s.carryOut(in, from, r.buf[:r.op.Status.Bytes])
@@ -133,6 +133,8 @@ func (r *requestOp) Handle(in progress.Inside) {
 		if err != nil {
 			err = fmt.Errorf("window %q: rank %d sent rank %d a bad request: %w", s.c.name, from, s.c.rank, err)
 			in.Revoke(s.c.comm, err)
+			s.fail(in, err)
+			return
 		}
 		r.op.Recycle()
 		if s.stopping == nil {
@@ -150,9 +152,14 @@ func (r *requestOp) Handle(in progress.Inside) {
 			}
 		}
 	default:
-		for i := range s.arrivals {
-			s.arrivals[i].fail(in, s, err)
-		}
+		s.fail(in, err)
+	}
+}
+
+// fail notes that no more puts will come from anybody.
+func (s *windowServer) fail(in progress.Inside, err error) {
+	for i := range s.arrivals {
+		s.arrivals[i].fail(in, s, err)
 	}
 }
 

@@ -398,3 +398,55 @@ func TestOrdinaryMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestMap: a peer's arena is the same memory here, within its bounds.
+func TestMap(t *testing.T) {
+	all, err := Local("map", 3, 4<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, tr := range all {
+			if err := tr.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	mem, err := all[1].Arena().Alloc(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ok := all[1].Describe(mem)
+	if !ok {
+		t.Fatal("memory of the arena is not described")
+	}
+	got, err := all[0].Map(1, r, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got[999] = 7
+	if mem[999] != 7 || len(got) != 1000 || cap(got) != 1000 {
+		t.Errorf("mapped %d bytes of %d, the last is %d there", len(got), cap(got), mem[999])
+	}
+	if end, err := all[0].Map(1, wire.Region{Kind: r.Kind, Key: r.Key, Addr: 4 << 20}, 0); err != nil || len(end) != 0 {
+		t.Errorf("nothing at the end: %v", err)
+	}
+	for name, bad := range map[string]struct {
+		peer int
+		r    wire.Region
+		n    int
+	}{
+		"another owner":  {2, r, 8},
+		"no peer":        {3, r, 8},
+		"itself":         {0, r, 8},
+		"not an arena":   {1, wire.Region{Kind: regionProcess, Key: r.Key, Addr: r.Addr}, 8},
+		"too long":       {1, r, 4<<20 + 1},
+		"negative":       {1, r, -1},
+		"beyond the end": {1, wire.Region{Kind: r.Kind, Key: r.Key, Addr: 4<<20 - 7}, 8},
+		"far away":       {1, wire.Region{Kind: r.Kind, Key: r.Key, Addr: 1 << 63}, 8},
+	} {
+		if _, err := all[0].Map(bad.peer, bad.r, bad.n); err == nil {
+			t.Errorf("%s was mapped", name)
+		}
+	}
+}

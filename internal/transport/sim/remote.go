@@ -46,6 +46,7 @@ var _ transport.Remote = (*remote)(nil)
 
 // grant is memory that a rank has opened.
 type grant struct {
+	region wire.Region
 	owner  int
 	mem    []byte
 	access transport.Access
@@ -81,15 +82,16 @@ func (t *remote) Grant(mem []byte, access transport.Access) (wire.Region, error)
 	t.f.atomics.Lock()
 	defer t.f.atomics.Unlock()
 	t.f.lastKey++
-	t.f.grants[t.f.lastKey] = grant{t.rank, mem, access}
-	return wire.Region{Kind: uint32(t.rank), Key: t.f.lastKey, Addr: uint64(len(mem))}, nil
+	r := wire.Region{Kind: uint32(t.rank), Key: t.f.lastKey, Addr: uint64(len(mem))}
+	t.f.grants[r.Key] = grant{r, t.rank, mem, access}
+	return r, nil
 }
 
 // Withdraw implements transport.Remote.
 func (t *remote) Withdraw(r wire.Region) error {
 	t.f.atomics.Lock()
 	defer t.f.atomics.Unlock()
-	if g, ok := t.f.grants[r.Key]; !ok || g.owner != t.rank {
+	if g, ok := t.f.grants[r.Key]; !ok || g.region != r || g.owner != t.rank {
 		return fmt.Errorf("sim: rank %d withdraws %+v, which it has not granted", t.rank, r)
 	}
 	delete(t.f.grants, r.Key)
@@ -129,7 +131,7 @@ func (t *remote) start(r wire.Region, off, n uint64, need transport.Access, w wo
 	t.f.atomics.Unlock()
 	size := uint64(len(g.mem))
 	switch {
-	case !ok || g.owner != w.peer:
+	case !ok || g.region != r || g.owner != w.peer:
 		return fmt.Errorf("sim: rank %d has not granted %+v", w.peer, r)
 	case g.access&need == 0:
 		return fmt.Errorf("sim: rank %d has granted %+v for access %b, not %b", w.peer, r, g.access, need)

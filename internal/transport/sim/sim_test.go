@@ -21,7 +21,10 @@ func world(cfg sim.Config) func(t *testing.T, n int) *transporttest.World {
 		f := sim.New(n, cfg)
 		w := &transporttest.World{Kill: f.Kill}
 		for r := range n {
-			w.Ranks = append(w.Ranks, transport.Transport(f.Transport(r)))
+			w.Ranks = append(w.Ranks, f.Endpoint(r))
+		}
+		if !cfg.NoPull {
+			w.Alloc = func(_, n int) ([]byte, error) { return make([]byte, n), nil }
 		}
 		return w
 	}
@@ -33,6 +36,9 @@ func TestConformance(t *testing.T) {
 		{NoPull: true, SmallEager: 3000},
 		{Seed: 1, Delay: 3},
 		{Seed: 3, Delay: 20, NoPull: true},
+		{NoMap: true},
+		{Remote: true},
+		{Remote: true, Seed: 4, Delay: 3},
 	} {
 		t.Run(fmt.Sprintf("%+v", cfg), func(t *testing.T) { transporttest.Run(t, world(cfg)) })
 	}
@@ -321,3 +327,70 @@ func (c *count) Dest(int, *wire.Header, int) []byte { return nil }
 func (c *count) Landed(int, *wire.Header)           {}
 func (c *count) Sent(int, uint32)                   {}
 func (c *count) PeerDown(int, error)                {}
+
+// TestMap: what Endpoint returns can do what the Config says, and a mapping is the memory itself.
+func TestMap(t *testing.T) {
+	f := sim.New(2, sim.Config{})
+	m, ok := f.Endpoint(0).(transport.Mapper)
+	if !ok {
+		t.Fatal("a perfect fabric maps no memory")
+	}
+	mem := make([]byte, 100)
+	r, ok := f.Endpoint(1).Describe(mem)
+	if !ok {
+		t.Fatal("memory is not described")
+	}
+	got, err := m.Map(1, r, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got[99] = 7
+	if mem[99] != 7 {
+		t.Error("the mapping is a copy")
+	}
+	for name, region := range map[string]wire.Region{"kind": {Kind: r.Kind ^ 1<<20, Key: r.Key, Addr: r.Addr}, "start": {Kind: r.Kind, Key: r.Key, Addr: r.Addr + 1}} {
+		if _, err := m.Map(1, region, 100); err == nil {
+			t.Errorf("a region with another %s was mapped", name)
+		}
+	}
+	for _, n := range []int{-1, 101} {
+		if _, err := m.Map(1, r, n); err == nil {
+			t.Errorf("%d of 100 bytes were mapped", n)
+		}
+	}
+	for _, cfg := range []sim.Config{{NoMap: true}, {Remote: true}} {
+		e := sim.New(2, cfg).Endpoint(0)
+		if _, ok := e.(transport.Mapper); ok {
+			t.Errorf("%+v maps memory", cfg)
+		}
+		if _, ok := e.(transport.Remote); ok != cfg.Remote {
+			t.Errorf("%+v is a Remote: %v", cfg, ok)
+		}
+	}
+}
+
+// TestRemoteAccess: a window allows what it was granted for, and nothing beyond its end.
+func TestRemoteAccess(t *testing.T) {
+	f := sim.New(2, sim.Config{Remote: true})
+	a, b := f.Endpoint(0).(transport.Remote), f.Endpoint(1).(transport.Remote)
+	buf := make([]byte, 16)
+	ops := map[transport.Access]func(r wire.Region, off uint64) error{
+		transport.Readable: func(r wire.Region, off uint64) error { return a.Get(1, r, off, buf, 1) },
+		transport.Writable: func(r wire.Region, off uint64) error { return a.Put(1, r, off, buf, 1) },
+		transport.Atomic:   func(r wire.Region, off uint64) error { return a.FetchAdd(1, r, off+8, 1, 1) },
+	}
+	for granted := range ops {
+		r, err := b.Grant(make([]byte, 64), granted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for used, op := range ops {
+			if err := op(r, 0); (err == nil) != (used == granted) {
+				t.Errorf("window for access %b, used for %b: %v", granted, used, err)
+			}
+			if err := op(r, 56); err == nil {
+				t.Errorf("access %b beyond the end", used)
+			}
+		}
+	}
+}

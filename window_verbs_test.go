@@ -1,0 +1,87 @@
+package weft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-hpc/weft"
+	"github.com/weft-hpc/weft/internal/arena"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/transport/tcp"
+	"github.com/weft-hpc/weft/internal/transport/verbs"
+	"github.com/weft-hpc/weft/rdma/fake"
+)
+
+// verbsWorld runs fn on ranks that are goroutines with a card each, of the provider that is
+// stricter than hardware.
+func verbsWorld(t *testing.T, n int, fn func(ctx context.Context, c *weft.Comm) error) error {
+	t.Helper()
+	fabric := fake.New(fake.Options{Seed: 11})
+	links := make([]*tcp.Transport, n)
+	cards := make([][]byte, n)
+	for r := range n {
+		l, err := tcp.Listen(tcp.Config{Rank: r, Size: n, Secret: []byte("a secret of this test, 32 bytes."), Job: "test", Loopback: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		links[r], cards[r] = l, l.Card()
+	}
+	ts, arenas := make([]transport.Transport, n), make([]*arena.Arena, n)
+	for r, l := range links {
+		if err := l.SetCards(cards); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("fake%d", r)
+		fabric.AddCard(name, fake.CardOptions{})
+		v, err := verbs.Open(verbs.Config{Rank: r, Size: n, Job: "test", Provider: fabric, Device: name, NUMA: -1, Control: l, ArenaBytes: 256 << 20,
+			Oversubscribed: true, Notice: func(line string) { t.Error("notice: " + line) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ts[r], arenas[r] = v, v.Arena()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := weft.LocalOver(ctx, ts, arenas, func(rank int) {
+		for r := range n {
+			if r != rank {
+				ts[r].MarkDown(rank, errors.New("it was killed"))
+			}
+		}
+	}, fn)
+	return errors.Join(err, fabric.Close())
+}
+
+func TestWindowVerbs(t *testing.T) {
+	for _, p := range windowPrograms {
+		for _, n := range p.ranks {
+			if n > 5 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
+				if err := verbsWorld(t, n, p.run); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+	t.Run("way", func(t *testing.T) {
+		err := verbsWorld(t, 2, func(ctx context.Context, c *weft.Comm) error {
+			w, err := weft.NewWindow[int](ctx, c, 1)
+			if err != nil {
+				return err
+			}
+			if !strings.HasPrefix(w.Transport(), "remote:") {
+				return fmt.Errorf("a window over verbs works by %q", w.Transport())
+			}
+			return w.Close(ctx)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
