@@ -5,6 +5,7 @@ package ibverbs
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,9 +119,18 @@ func latency(b *testing.B, io IO, wait waiter) {
 		}
 	}
 	run(100)
+	// In pieces, because the median says more than the average on a machine that others use, too.
+	const piece = 25
+	var took []float64
 	b.ResetTimer()
-	run(b.N)
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/one-way")
+	for done := 0; done < b.N; done += piece {
+		start := time.Now()
+		run(piece)
+		took = append(took, float64(time.Since(start).Nanoseconds())/(2*piece))
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[0], "ns/best")
+	b.ReportMetric(took[len(took)/2], "ns/one-way")
 }
 
 func BenchmarkLatency8(b *testing.B) {
@@ -165,6 +175,7 @@ func BenchmarkRate8(b *testing.B) {
 		}
 		sends[batch-1].Flags = rdma.Signaled
 		total := (b.N + batch - 1) / batch
+		var received atomic.Int64 // credit, for which a protocol would send messages
 		b.ResetTimer()
 		done := make(chan error)
 		go func() {
@@ -174,6 +185,7 @@ func BenchmarkRate8(b *testing.B) {
 					return
 				}
 				if got%batch == 0 {
+					received.Store(int64(got))
 					if _, err := y.qp.PostRecv(recvs); err != nil {
 						done <- err
 						return
@@ -184,12 +196,14 @@ func BenchmarkRate8(b *testing.B) {
 		}()
 		posted, completed := 0, 0
 		for completed < total {
-			for posted < total && (posted-completed)*batch < depth {
+			for posted < total && (posted-completed)*batch < depth && posted*batch-int(received.Load()) <= 384 {
 				x.post(sends...)
 				posted++
 			}
-			x.success()
-			completed++
+			if completed < posted {
+				x.success()
+				completed++
+			}
 		}
 		if err := <-done; err != nil {
 			b.Fatal(err)

@@ -32,9 +32,6 @@ type channel struct {
 	queues []*cq
 }
 
-// closed is written under device.mu, and read by the hot path without it.
-type closed struct{ atomic.Bool }
-
 func (d *device) CreateCompChannel() (rdma.CompChannel, error) {
 	if err := d.reserve(rdma.OpCreateChannel, &d.count.Channels); err != nil {
 		return nil, err
@@ -225,17 +222,22 @@ func (q *cq) release() {
 
 func (q *cq) Cap() int { return q.cap }
 
-// usable is the start of a call on the hot path.
-func (q *cq) usable(op rdma.Op) error {
-	if q.closed.Load() {
-		return q.dev.refuse(op, 0, rdma.ErrClosed, 0, "the CQ was closed")
-	}
-	return q.dev.lost(op, 0)
+func (q *cq) isClosed(op rdma.Op) error {
+	return q.dev.refuse(op, 0, rdma.ErrClosed, 0, "the CQ was closed")
 }
 
 func (q *cq) Poll(wc []rdma.WC) (int, error) {
-	if q.closed.Load() || q.dev.fatal.Load() {
-		return 0, q.usable(rdma.OpPoll)
+	if !q.closed.enter() {
+		return 0, q.isClosed(rdma.OpPoll)
+	}
+	n, err := q.poll(wc)
+	q.closed.leave()
+	return n, err
+}
+
+func (q *cq) poll(wc []rdma.WC) (int, error) {
+	if q.dev.fatal.Load() {
+		return 0, q.dev.lost(rdma.OpPoll, 0)
 	}
 	if q.ring != nil {
 		return q.pollRing(wc)
@@ -288,7 +290,11 @@ func (d *device) qpFailed(qpn uint32) {
 }
 
 func (q *cq) Arm(solicitedOnly bool) error {
-	if err := q.usable(rdma.OpArm); err != nil {
+	if !q.closed.enter() {
+		return q.isClosed(rdma.OpArm)
+	}
+	defer q.closed.leave()
+	if err := q.dev.lost(rdma.OpArm, 0); err != nil {
 		return err
 	}
 	if q.channel == nil {
@@ -328,6 +334,7 @@ func (q *cq) Close() error {
 // destroy takes the queue from the device and its channel.
 func (q *cq) destroy() error {
 	d := q.dev
+	q.closed.wait()
 	if ch := q.channel; ch != nil {
 		ch.mu.Lock()
 		defer ch.mu.Unlock()

@@ -380,3 +380,41 @@ func TestUnreachable(t *testing.T) {
 		e.close()
 	}
 }
+
+// Close while another goroutine polls, arms and posts: that one gets ErrClosed.
+func TestCloseWhileInUse(t *testing.T) {
+	for _, io := range modes {
+		t.Run(io.String(), func(t *testing.T) {
+			d, port := realDevice(t, io)
+			for range 10 {
+				e := newEnd(t, d, port, 0)
+				if err := e.qp.Init(rdma.InitAttr{Port: port}); err != nil {
+					t.Fatal(err)
+				}
+				started, done := make(chan struct{}), make(chan [2]error)
+				go func() {
+					close(started)
+					var errs [2]error
+					for errs[0] == nil || errs[1] == nil {
+						if errs[0] == nil {
+							_, errs[0] = e.qp.PostRecv([]rdma.RecvWR{{}})
+							if errors.Is(errs[0], rdma.ErrQueueFull) {
+								errs[0] = nil
+							}
+						}
+						_, err := e.cq.Poll(e.wcs[:])
+						errs[1] = errors.Join(err, e.cq.Arm(false))
+					}
+					done <- errs
+				}()
+				<-started
+				e.close()
+				for _, err := range <-done {
+					if !errors.Is(err, rdma.ErrClosed) {
+						t.Errorf("%v", err)
+					}
+				}
+			}
+		})
+	}
+}

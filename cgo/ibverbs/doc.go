@@ -45,5 +45,6 @@
 //   - The state of a QP is followed here, so that an error names it.
 //   - A QP that cannot have as much inline data as was asked for gets less.
 //
-// Close of a queue must not run beside a post, poll or arm of the same queue.
+// Close of a queue waits for a post, poll or arm of the same queue that is
+// under way; later ones are refused.
 package ibverbs

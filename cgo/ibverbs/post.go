@@ -10,14 +10,24 @@ package ibverbs
 import "C"
 
 import (
+	"cmp"
 	"syscall"
 
 	"github.com/weft-hpc/weft/rdma"
 )
 
 func (q *qp) PostSend(wrs []rdma.SendWR) (int, error) {
-	if q.closed.Load() || q.dev.fatal.Load() {
-		return 0, q.usable(rdma.OpPostSend)
+	if !q.closed.enter() {
+		return 0, q.isClosed(rdma.OpPostSend)
+	}
+	n, err := q.postSend(wrs)
+	q.closed.leave()
+	return n, err
+}
+
+func (q *qp) postSend(wrs []rdma.SendWR) (int, error) {
+	if q.dev.fatal.Load() {
+		return 0, q.dev.lost(rdma.OpPostSend, q.num)
 	}
 	if s := rdma.QPState(q.state.Load()); s != rdma.StateRTS && s != rdma.StateError && len(wrs) > 0 {
 		return 0, q.dev.refuse(rdma.OpPostSend, q.num, rdma.ErrState, syscall.EINVAL, "nothing can be sent in %v: RTS comes first", s)
@@ -119,23 +129,33 @@ func (b *batch) putSGL(i int, sgl []rdma.SGE) int {
 }
 
 func (q *qp) PostRecv(wrs []rdma.RecvWR) (int, error) {
-	if q.closed.Load() || q.dev.fatal.Load() {
-		return 0, q.usable(rdma.OpPostRecv)
+	if !q.closed.enter() {
+		return 0, q.isClosed(rdma.OpPostRecv)
 	}
-	if q.srq != nil {
-		return 0, q.dev.refuse(rdma.OpPostRecv, q.num, rdma.ErrInvalid, syscall.EINVAL, "the QP takes its receives from an SRQ: post there")
-	}
-	state := rdma.QPState(q.state.Load())
-	if state == rdma.StateReset {
-		return 0, q.dev.refuse(rdma.OpPostRecv, q.num, rdma.ErrState, syscall.EINVAL, "nothing can be posted in RESET: INIT comes first")
-	}
-	n, err := q.recvs.postRecv(q.dev, q.num, q.caps.MaxRecvWRs, wrs)
-	if n > 0 && state == rdma.StateError && q.dev.flushAgain {
-		if err := q.Fail(); err != nil {
-			return n, err
+	n, again, err := q.postRecv(wrs)
+	q.closed.leave()
+	if again { // not while Close may wait for this call
+		if again := q.Fail(); again != nil {
+			err = cmp.Or(err, again)
 		}
 	}
 	return n, err
+}
+
+// postRecv says in again that the receives are not flushed before the QP is put into the error state again.
+func (q *qp) postRecv(wrs []rdma.RecvWR) (n int, again bool, err error) {
+	if q.dev.fatal.Load() {
+		return 0, false, q.dev.lost(rdma.OpPostRecv, q.num)
+	}
+	if q.srq != nil {
+		return 0, false, q.dev.refuse(rdma.OpPostRecv, q.num, rdma.ErrInvalid, syscall.EINVAL, "the QP takes its receives from an SRQ: post there")
+	}
+	state := rdma.QPState(q.state.Load())
+	if state == rdma.StateReset {
+		return 0, false, q.dev.refuse(rdma.OpPostRecv, q.num, rdma.ErrState, syscall.EINVAL, "nothing can be posted in RESET: INIT comes first")
+	}
+	n, err = q.recvs.postRecv(q.dev, q.num, q.caps.MaxRecvWRs, wrs)
+	return n, n > 0 && state == rdma.StateError && q.dev.flushAgain, err
 }
 
 func (b *batch) postRecv(d *device, qpn uint32, room int, wrs []rdma.RecvWR) (int, error) {

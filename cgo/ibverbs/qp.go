@@ -176,9 +176,13 @@ func (q *qp) failed() {
 // usable is the start of a call.
 func (q *qp) usable(op rdma.Op) error {
 	if q.closed.Load() {
-		return q.dev.refuse(op, q.num, rdma.ErrClosed, 0, "the QP was closed")
+		return q.isClosed(op)
 	}
 	return q.dev.lost(op, q.num)
+}
+
+func (q *qp) isClosed(op rdma.Op) error {
+	return q.dev.refuse(op, q.num, rdma.ErrClosed, 0, "the QP was closed")
 }
 
 // in says whether the QP is in the state that a transition starts from.
@@ -315,6 +319,7 @@ func (q *qp) Close() error {
 	if err := d.closing(rdma.OpCloseQP, &q.closed, nil, ""); err != nil {
 		return rdma.Locate(err, "", 0, q.num)
 	}
+	q.closed.wait()
 	// Its number may be another's as soon as it is destroyed.
 	d.mu.Lock()
 	delete(d.numbers, q.num)

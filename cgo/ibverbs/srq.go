@@ -68,8 +68,12 @@ func (s *srq) usable(op rdma.Op) error {
 }
 
 func (s *srq) PostRecv(wrs []rdma.RecvWR) (int, error) {
-	if err := s.usable(rdma.OpPostRecv); err != nil {
-		return 0, err
+	if !s.closed.enter() {
+		return 0, s.usable(rdma.OpPostRecv)
+	}
+	defer s.closed.leave()
+	if s.pd.dev.fatal.Load() {
+		return 0, s.pd.dev.lost(rdma.OpPostRecv, 0)
 	}
 	return s.recvs.postRecv(s.pd.dev, 0, s.max, wrs)
 }
@@ -97,6 +101,7 @@ func (s *srq) Close() error {
 	if err := d.closing(rdma.OpCloseSRQ, &s.closed, &s.users, "QPs are"); err != nil {
 		return err
 	}
+	s.closed.wait()
 	if err := d.failedClosing(rdma.OpCloseSRQ, 0, &s.closed, C.weft_destroy_srq(d.lib, s.c)); err != nil {
 		return err
 	}

@@ -153,33 +153,45 @@ static void take_notifications(struct weft_thread *t)
 	}
 }
 
+// The clock is read once in so many passes that found nothing: it may be slow.
+enum { LOOK_AT_CLOCK = 32 };
+
+// spun says whether the time of spin is over. idle counts passes that found nothing, since when is
+// the clock at the first of them that looked.
+static int spun(struct weft_thread *t, unsigned *idle, int64_t *since)
+{
+	if (t->spin <= 0)
+		return 1;
+	relax();
+	if (++*idle % LOOK_AT_CLOCK)
+		return 0;
+	sched_yield(); // soft-RoCE works on these cores, too
+	int64_t clock = now();
+	if (*idle == LOOK_AT_CLOCK)
+		*since = clock;
+	return clock - *since >= t->spin;
+}
+
 static void *run(void *arg)
 {
 	struct weft_thread *t = arg;
-	int64_t last = now();
-	for (unsigned idle = 0; !atomic_load(&t->stop);) {
+	int64_t since = 0;
+	unsigned idle = 0;
+	while (!atomic_load(&t->stop)) {
 		enter(t);
 		int n = move_all(t);
 		pthread_mutex_unlock(&t->mutex);
-		if (n > 0) {
-			last = now();
+		if (n > 0)
 			idle = 0;
+		if (n > 0 || !spun(t, &idle, &since))
 			continue;
-		}
-		if (t->spin > 0 && now() - last < t->spin) {
-			relax();
-			if (++idle % 16 == 0)
-				sched_yield(); // soft-RoCE works on these cores, too
-			continue;
-		}
+		idle = 0;
 		enter(t);
 		arm_all(t);
 		n = move_all(t);
 		pthread_mutex_unlock(&t->mutex);
-		if (n > 0) {
-			last = now();
+		if (n > 0)
 			continue;
-		}
 		struct epoll_event events[2];
 		int ready = epoll_wait(t->epoll, events, 2, -1); // EINTR is a reason to look, too
 		for (int i = 0; i < ready; i++) {
@@ -193,7 +205,6 @@ static void *run(void *arg)
 				pthread_mutex_unlock(&t->mutex);
 			}
 		}
-		last = now();
 	}
 	return NULL;
 }

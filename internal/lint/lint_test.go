@@ -21,7 +21,7 @@ var rules = map[string]rule{
 	"length":        checkLength(long),
 	"leftovers":     checkLeftovers,
 	"package docs":  checkPackageDocs,
-	"exported docs": checkExportedDocs(".", "collective", "wefttest"),
+	"exported docs": checkExportedDocs(".", "collective", "wefttest", "rdma", "rdma/fake", "rdma/rdmatest", "cgo/ibverbs"),
 }
 
 func TestRepository(t *testing.T) {
