@@ -23,7 +23,7 @@ import (
 
 var rankCounts = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 
-// Run runs the suite. It takes a few seconds in memory.
+// Run runs the suite. It takes some ten seconds in memory.
 func Run(t *testing.T, w World) {
 	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) { answers(t, w, alg) })
 	forAlgorithms(t, "Long", func(t *testing.T, alg *collective.Algorithm) { long(t, w, alg) })
@@ -40,6 +40,28 @@ func Run(t *testing.T, w World) {
 	}
 	t.Run("BarrierWaits", func(t *testing.T) { barrierWaits(t, w) })
 	reports(t, w)
+}
+
+// RunSample runs a part of the suite, for a World on which a call takes long: every
+// algorithm on a few numbers of ranks, answers and faults.
+func RunSample(t *testing.T, w World) {
+	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) {
+		for _, ranks := range []int{1, 2, 3, 5, 8} {
+			if !alg.Suits(ranks, true) {
+				continue
+			}
+			for _, op := range operators(alg, ranks) {
+				if op.size != matrix.size && ranks > 3 {
+					continue
+				}
+				for _, count := range []int{0, 2, 4*ranks + 5, 3000} {
+					sameBits(t, w, trial{kind: alg.Kind, alg: alg.Name, ranks: ranks, root: ranks / 2, count: count, op: op})
+				}
+			}
+		}
+	})
+	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faultsOn(t, w, alg, []int{2, 3}) })
+	t.Run("Neighbors", func(t *testing.T) { neighbors(t, w) })
 }
 
 func forAlgorithms(t *testing.T, name string, check func(*testing.T, *collective.Algorithm)) {
@@ -336,7 +358,11 @@ var errInjected = errors.New("collectivetest: injected fault")
 // faults makes every call of every rank fail once. The rank returns that error
 // unchanged and calls no more; the others return.
 func faults(t *testing.T, w World, alg *collective.Algorithm) {
-	for _, ranks := range []int{2, 3, 5, 8} {
+	faultsOn(t, w, alg, []int{2, 3, 5, 8})
+}
+
+func faultsOn(t *testing.T, w World, alg *collective.Algorithm, numbers []int) {
+	for _, ranks := range numbers {
 		if !alg.Suits(ranks, true) {
 			continue
 		}
