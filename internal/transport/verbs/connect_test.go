@@ -145,7 +145,7 @@ func TestOtherNetworks(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tr.Close()
-			r = append(r, &rank{Transport: tr, frames: map[int]int{}, last: map[int][]byte{}, down: map[int]error{}})
+			r = append(r, newRank(tr))
 		}
 		_ = r[0].Send(1, eager(0), nil)
 		poll(t, "both are told", func() bool { return r[0].down[1] != nil && r[1].down[0] != nil }, r...)
@@ -167,7 +167,7 @@ func TestMTU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r = append(r, &rank{Transport: tr, frames: map[int]int{}, last: map[int][]byte{}, landed: map[int]int{}, sent: map[int]int{}, down: map[int]error{}})
+		r = append(r, newRank(tr))
 	}
 	meet(t, r[0], r[1])
 	for _, n := range []int{1023, 1024, 1025, 4095, 4096, 4097, 8<<20 + 1} {

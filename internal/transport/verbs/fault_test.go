@@ -48,15 +48,23 @@ func (r *rank) PeerDown(peer int, err error) {
 	r.down[peer] = err
 }
 
+func newRank(tr *Transport) *rank {
+	return &rank{Transport: tr, frames: map[int]int{}, last: map[int][]byte{}, landed: map[int]int{}, sent: map[int]int{}, done: map[int]int{},
+		down: map[int]error{}}
+}
+
+func (w *world) sinks() (all []*rank) {
+	for _, tr := range w.ranks {
+		all = append(all, newRank(tr))
+	}
+	return all
+}
+
 // ranksOf opens a world that is closed at the end; its devices must then have nothing left.
 func ranksOf(t *testing.T, n int, o options) (*world, []*rank) {
 	t.Helper()
 	w := newWorld(t, n, o)
-	var all []*rank
-	for _, tr := range w.ranks {
-		all = append(all, &rank{Transport: tr, frames: map[int]int{}, last: map[int][]byte{}, landed: map[int]int{}, sent: map[int]int{},
-			done: map[int]int{}, down: map[int]error{}})
-	}
+	all := w.sinks()
 	t.Cleanup(func() {
 		for i, r := range w.ranks {
 			if !w.dead[i] {
@@ -418,8 +426,7 @@ func TestFailingCalls(t *testing.T) {
 							t.Error(err)
 						}
 					}()
-					all = append(all, &rank{Transport: tr, frames: map[int]int{}, last: map[int][]byte{}, landed: map[int]int{}, sent: map[int]int{},
-						done: map[int]int{}, down: map[int]error{}})
+					all = append(all, newRank(tr))
 				}
 				a, b := all[0], all[1]
 				mem, err := a.Arena().Alloc(100 << 10)
