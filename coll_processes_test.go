@@ -1,0 +1,106 @@
+package weft_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-hpc/weft"
+	"github.com/weft-hpc/weft/collective"
+)
+
+func init() {
+	// Every collective in every form, by every algorithm.
+	programs["forms of collectives"] = func(ctx context.Context, c *weft.Comm) error {
+		for _, kind := range collective.Kinds() {
+			if err := formsOf(ctx, c, kind, []int{0, 1, 6, 3000}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// Long vectors, by the algorithm that is chosen for them.
+	programs["long collectives"] = func(ctx context.Context, c *weft.Comm) error {
+		for _, kind := range collective.Kinds() {
+			for _, inPlace := range []bool{false, true} {
+				if inPlace && (kind == collective.KindBarrier || kind == collective.KindBcast) {
+					continue
+				}
+				f := formCase[int64]{kind, 200000, c.Size() / 2, inPlace, weft.Sum[int64](), func(a, b int64) int64 { return a + b },
+					func(rank, i int) int64 { return int64(rank*1000003 + i*7919 + 1) }}
+				fc := f.call(c)
+				if err := fc.all(ctx, c); err != nil {
+					return fmt.Errorf("%v, in place %t: %w", kind, inPlace, err)
+				}
+			}
+		}
+		return nil
+	}
+	programs["halo"] = func(ctx context.Context, c *weft.Comm) error {
+		for _, dims := range [][]int{{c.Size()}, {1, c.Size()}, {c.Size(), 1}} {
+			for _, periodic := range []bool{false, true} {
+				g, err := weft.NewCart(ctx, c, dims, []bool{periodic, true}[:len(dims)], true)
+				if err != nil {
+					return err
+				}
+				var want []int
+				for d := range dims {
+					down, up := g.Shift(d, 1)
+					for i, r := range []int{down, up} {
+						if r != weft.NoRank {
+							r = 100*r + 2*d + 1 - i
+						}
+						want = append(want, r)
+					}
+				}
+				forms, err := haloForms(ctx, g, g.Comm, len(want), len(want), func(i int) int { return 100*g.Rank() + i })
+				if err != nil {
+					return err
+				}
+				for _, form := range []string{"blocking", "nonblocking", "plan", "v", "nonblocking v", "plan v"} {
+					if !slices.Equal(forms[form], want) {
+						return fmt.Errorf("grid %v, periodic %t, %s: %v, want %v", dims, periodic, form, forms[form], want)
+					}
+				}
+			}
+		}
+		return nil
+	}
+	programs["panic in an operator"] = func(ctx context.Context, c *weft.Comm) error {
+		return weft.Allreduce(ctx, c, []int{1}, []int{0}, weft.OpFunc("fragile", true, func(a, b int) int {
+			panic("the table has no such entry")
+		}))
+	}
+	programs["counts disagree"] = func(ctx context.Context, c *weft.Comm) error {
+		n := weft.Counts{N: slices.Repeat([]int{5}, c.Size())}
+		return weft.Gatherv(ctx, c, make([]float64, 5+c.Rank()/(c.Size()-1)), make([]float64, 5*c.Size()), n, 0)
+	}
+}
+
+func TestCollectiveProcesses(t *testing.T) {
+	for _, transport := range []string{"shm", "tcp"} {
+		for _, test := range []struct {
+			program string
+			ranks   []int
+			code    int
+			text    string
+		}{
+			{"forms of collectives", []int{2, 3, 5}, 0, ""},
+			{"long collectives", []int{2, 3, 4}, 0, ""},
+			{"halo", []int{1, 2, 3}, 0, ""},
+			{"panic in an operator", []int{2, 3}, 1, "fragile, at coll_processes_test.go:"},
+			{"counts disagree", []int{2, 4}, 1, "6 and 5 of float64"},
+		} {
+			for _, n := range test.ranks {
+				t.Run(fmt.Sprintf("%s/%s/%d", transport, test.program, n), func(t *testing.T) {
+					out, code := launch(t, n, transport, test.program)
+					if code != test.code || !strings.Contains(out, test.text) {
+						t.Errorf("exit code %d, want %d and %q; output:\n%s", code, test.code, test.text, out)
+					}
+				})
+			}
+		}
+	}
+}
