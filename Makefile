@@ -9,7 +9,7 @@ N    ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: test-cluster help build demo test race nocgo lint compare softroce fuzz cover setup clean
+.PHONY: test-cluster help build demo test race nocgo lint compare test-rdma softroce fuzz cover setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
 test-cluster: ## run jobs on several hosts (network namespaces), under ssh and batch systems; needs root
 	@ci/setup.sh go cluster
 	ci/cluster/test.sh $(ARGS)
+
+test-rdma: ## run all that wants an RDMA device: on this host's, or in VMs with soft-RoCE; ARGS=STEP...
+	ci/softroce/test.sh $(ARGS)
 
 softroce: ## run CMD='...' where there is an RDMA device: in a VM with soft-RoCE, if need be
 	@ci/softroce/run.sh $(ARGS) '$(subst ','\'',$(value CMD))'

@@ -111,7 +111,6 @@ for group in "$@"; do
 		need /etc/libibverbs.d ibverbs-providers
 		need ibv_devinfo ibverbs-utils
 		need ib_send_lat perftest
-		need rping rdmacm-utils
 		;;
 	cluster)
 		need ip iproute2

@@ -22,23 +22,25 @@ packages=(
 	weft=.
 )
 
-# run_steps calls step for each: NAME, SECONDS it may take, DIRECTORY, COMMAND.
+# The steps in the VM: NAME, SECONDS it may take, DIRECTORY, COMMAND (with this
+# repository's bin/ in PATH). quiet_step is for what need not move packets.
 run_steps() {
 	# The provider: rdmatest on the device, and what can go wrong there.
-	step ibverbs 180 cgo/ibverbs '$programs/ibverbs.test -test.v -test.timeout 170s'
+	step ibverbs 240 cgo/ibverbs '$programs/ibverbs.test -test.v -test.timeout 230s'
 	# The transport: transporttest on the device.
-	step verbs 180 internal/transport/verbs '$programs/verbs.test -test.v -test.timeout 170s -test.run Device'
+	step verbs 240 internal/transport/verbs '$programs/verbs.test -test.v -test.timeout 230s -test.run Device'
+	# One-sided windows.
+	step windows 240 . 'WEFT_TEST_TRANSPORTS=verbs $programs/weft.test -test.v -test.timeout 230s -test.run "^TestWindow"'
 	# Whole programs, as a user starts them.
-	for n in 2 4; do
-		step heat2d-$n 120 out/softroce/test 'weftrun -n '$n' --transport verbs heat2d -check -size 96 -steps 60'
-	done
-	# What the command says about the device.
-	step info 60 . 'weft info'
+	quiet_step info 60 . 'weft info'
+	quiet_step heat2d-1 120 out/softroce/test 'weftrun -n 1 --transport verbs heat2d -check -size 96 -steps 60'
+	step heat2d-2 120 out/softroce/test 'weftrun -n 2 --transport verbs heat2d -check -size 96 -steps 60'
+	step heat2d-4 120 out/softroce/test 'weftrun -n 4 --transport verbs heat2d -check -size 96 -steps 60'
 }
 
-# The two-VM steps: NAME, SECONDS, OPTIONS of pair.sh, COMMAND OF A, COMMAND OF B.
+# The steps with two VMs: NAME, SECONDS, OPTIONS of pair.sh, COMMAND OF A, COMMAND OF B.
 run_pair_steps() {
-	pair_step wire 150 '' 'ci/softroce/wire.sh a' 'ci/softroce/wire.sh b'
+	pair_step wire 240 '' 'ci/softroce/wire.sh a' 'ci/softroce/wire.sh b'
 }
 
 wanted=()
@@ -58,19 +60,23 @@ report() { # NAME START STATUS LOG NOTE
 	fi
 }
 
-# step runs in the VM.
+quiet_step() { quiet=1 step "$@"; }
 step() {
 	local name=$1 start=$SECONDS status=0 log=$programs/$1.log before after
 	is_wanted "$name" || return 0
 	read -ra before <<<"$(packets "$device")"
-	(cd "$3" && eval "timeout --signal=QUIT --kill-after=10 $2 $4") >"$log" 2>&1 </dev/null || status=$?
+	(
+		# QUIT, for the stacks of a Go program.
+		cd "$3" && export programs && timeout --signal=QUIT --kill-after=10 "$2" bash -c "$4"
+	) >"$log" 2>&1 </dev/null || status=$?
+	(( status != 124 && status != 137 )) || echo "stopped after $2 s" >>"$log"
 	read -ra after <<<"$(packets "$device")"
-	local moved=$((after[0] - before[0])) received=$((after[1] - before[1]))
-	if (( status == 0 && (moved == 0 || received == 0) )) && [[ $name != info ]]; then
+	local sent=$((after[0] - before[0])) received=$((after[1] - before[1]))
+	if (( status == 0 && ! ${quiet:-0} && (sent == 0 || received == 0) )); then
 		status=1
 		echo "no packet went through $device" >>"$log"
 	fi
-	report "$name" "$start" "$status" "$log" "+$moved +$received packets"
+	report "$name" "$start" "$status" "$log" "+$sent +$received packets"
 }
 
 # pair_step runs here.
@@ -95,9 +101,17 @@ if [[ ${1-} == --inside ]]; then
 fi
 
 wanted=("$@")
-all=$(step() { echo "$1"; }; pair_step() { echo "$1"; }; run_steps; run_pair_steps)
+# shellcheck disable=SC2329 # called by what follows
+names() (
+	step() { echo "$1"; }
+	quiet_step() { echo "$1"; }
+	pair_step() { :; }
+	[[ $1 == inside ]] || pair_step() { echo "$1"; }
+	run_steps
+	run_pair_steps
+)
 for name in "${wanted[@]}"; do
-	grep -qxF "$name" <<<"$all" || { echo "test-rdma: no step $name; there are: "$all >&2; exit 2; }
+	grep -qxF "$name" <(names all) || { echo "test-rdma: no step $name; there are:" $(names all) >&2; exit 2; }
 done
 ci/setup.sh go verbs softroce || exit
 rm -rf "$programs"
@@ -109,9 +123,9 @@ done
 CGO_ENABLED=1 go build -o bin/ ./cmd/... ./examples/... || exit
 echo "built in $((SECONDS - start)) s"
 
-inside() { (wanted=("$@"); step() { is_wanted "$1" && echo x; }; run_steps) | grep -q x; }
-if inside "${wanted[@]}"; then
-	ci/softroce/run.sh --timeout 600 --require-traffic -- ci/softroce/test.sh --inside "${wanted[@]}" || failed=$((failed + 1))
+(( $# )) || mapfile -t wanted < <(names all)
+if grep -qxFf <(printf '%s\n' "${wanted[@]}") <(names inside); then
+	ci/softroce/run.sh --timeout 840 -- ci/softroce/test.sh --inside "${wanted[@]}" || failed=$((failed + 1))
 	read -r p f _ <"$programs/inside" || { p=0 f=0; }
 	passed=$((passed + p))
 	(( f == 0 )) || failed=$f
