@@ -59,49 +59,66 @@ func TestWindowRankDies(t *testing.T) {
 	for _, f := range windowFabrics {
 		for name, op := range windowLost {
 			t.Run(f.name+"/"+name, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-				defer cancel()
-				const n, lost = 3, 1
-				var kill func(int)
-				var begun, over sync.WaitGroup // of those that live
-				begun.Add(n - 1)
-				over.Add(n - 1)
-				var checked atomic.Int32
-				err := weft.Local(ctx, n, func(_ context.Context, c *weft.Comm) error {
-					w, err := weft.NewWindow[int64](ctx, c, 100000)
-					if err != nil {
-						return err
-					}
-					if c.Rank() == lost {
-						begun.Wait()
-						time.Sleep(10 * time.Millisecond)
-						kill(lost)
-						over.Wait()
-						return errors.New("as planned")
-					}
-					defer over.Done()
-					begun.Done()
-					if _, wrong := until(5*time.Second, lost, func() error { return op(ctx, w, lost) }); wrong != nil {
-						t.Error(wrong)
-						return wrong
-					}
-					if name != "fence" { // which revokes the window's communicator
-						if err := windowPair(ctx, w, 2-c.Rank()); err != nil {
-							t.Errorf("the two that live: %v", err)
-							return err
-						}
-					}
-					if err := w.Close(ctx); err == nil {
-						t.Error("Close without a rank succeeded")
-					}
-					checked.Add(1)
-					return nil
-				}, weft.WithKill(func(f func(int)) { kill = f }), weft.WithFaults(weft.Faults{Eager: f.eager}), weft.WithFabric(f.cfg))
-				if checked.Load() != n-1 {
-					t.Fatalf("%d of %d ranks saw the death as they should: %v", checked.Load(), n-1, err)
-				}
+				windowRankDies(t, name, op, func(ctx context.Context, kill *func(int), fn func(ctx context.Context, c *weft.Comm) error) error {
+					return weft.Local(ctx, 3, fn, weft.WithKill(func(f func(int)) { *kill = f }), weft.WithFaults(weft.Faults{Eager: f.eager}), weft.WithFabric(f.cfg))
+				})
 			})
 		}
+	}
+	for name, op := range windowLost {
+		t.Run("verbs/"+name, func(t *testing.T) {
+			windowRankDies(t, name, op, func(ctx context.Context, kill *func(int), fn func(ctx context.Context, c *weft.Comm) error) error {
+				return verbsWorld(t, 3, kill, fn)
+			})
+		})
+	}
+}
+
+// windowRankDies has rank 1 of three die while the others repeat an operation on its window.
+func windowRankDies(t *testing.T, name string, op func(ctx context.Context, w *weft.Window[int64], target int) error,
+	run func(ctx context.Context, kill *func(int), fn func(ctx context.Context, c *weft.Comm) error) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	const n, lost = 3, 1
+	var kill func(int)
+	var begun, paired, over sync.WaitGroup // of those that live
+	begun.Add(n - 1)
+	paired.Add(n - 1)
+	over.Add(n - 1)
+	var checked atomic.Int32
+	err := run(ctx, &kill, func(_ context.Context, c *weft.Comm) error {
+		w, err := weft.NewWindow[int64](ctx, c, 100000)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == lost {
+			begun.Wait()
+			time.Sleep(10 * time.Millisecond)
+			kill(lost)
+			over.Wait()
+			return errors.New("as planned")
+		}
+		defer over.Done()
+		begun.Done()
+		_, wrong := until(5*time.Second, lost, func() error { return op(ctx, w, lost) })
+		if wrong != nil {
+			t.Error(wrong)
+		}
+		if name != "fence" && wrong == nil { // a Fence that fails revokes the window's communicator
+			if err := windowPair(ctx, w, 2-c.Rank()); err != nil {
+				t.Errorf("the two that live: %v", err)
+			}
+		}
+		paired.Done()
+		paired.Wait() // Close revokes it too
+		if err := w.Close(ctx); err == nil {
+			t.Error("Close without a rank succeeded")
+		}
+		checked.Add(1)
+		return nil
+	})
+	if checked.Load() != n-1 {
+		t.Fatalf("%d of %d ranks saw the death: %v", checked.Load(), n-1, err)
 	}
 }
 
