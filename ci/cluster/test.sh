@@ -12,8 +12,9 @@ cd "$(dirname "$0")/../.." || exit 1
 readonly root=$PWD out=$PWD/out/cluster
 . ci/cluster/lib.sh
 . ci/cluster/slurm.sh
+. ci/cluster/gridengine.sh
 
-steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm)
+steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
 limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
@@ -290,6 +291,47 @@ step_slurm() {
 	got=$(<"$log") && says 'weftrun: host n3 was lost, with ranks 4-5' 'code 122' || return
 	echo '== salloc'
 	want 0 "$on" n1 salloc -Q -N2 -n4 "$weftrun" "$out/bin/mesh" && says 'rank 3 of 4 on n2 is right' && ours
+}
+
+# ge_batch is batch for Grid Engine, with a number of slots.
+ge_batch() {
+	local text=$1 count=$2 slots=$3 i
+	{ echo '#!/bin/sh'; cat; } >"$ge_dir/home/job.sh"
+	log=$ge_dir/home/job.log
+	rm -f "$log"
+	id=$(ge_on n1 qsub -terse -wd "$ge_dir/home" -pe mpi "$slots" -j y -o "$log" "$ge_dir/home/job.sh") || return
+	for i in {1..200}; do
+		[[ -e $log ]] && (( $(grep -c -- "$text" "$log") >= count )) && got=$(<"$log") && return 0
+		sleep 0.1
+	done
+	echo "FAIL: no $text, $count times, in:"
+	cat "$log"
+	ge_on n1 qstat -f
+	return 1
+}
+
+# A real Grid Engine: agents by qrsh. qdel kills without a word.
+step_gridengine() {
+	ge_up "$out/ge" n1 n2 n3 n4 || return
+	trap ge_down EXIT
+	local HOME=$ge_dir/home
+	ge_batch 'code 0' 1 7 <<<"cat \$PE_HOSTFILE; $weftrun --dry-run true; $weftrun $out/bin/mesh; echo code \$?" &&
+		says 'launcher   qrsh: the way of Grid Engine' 'rank 0 of 7 on n' 'rank 6 of 7 on n' && no_keys || return
+	ge_batch 'code 5' 1 6 <<<"$weftrun sh -c '[ \$WEFT_RANK = 5 ] && exit 5; exec sleep 1000'; echo code \$?" && says 'rank 5 on host n' && ours && no_keys || return
+	ge_batch 'code 0' 1 4 <<<"echo a word | $weftrun sh -c '[ \$WEFT_RANK = 0 ] && cat; umask; pwd; echo job \$JOB_ID'; echo code \$?" && says 'a word' "$ge_dir/home" "job $id" || return
+	echo '== qdel'
+	ge_batch 'is right' 8 8 <<<"$weftrun $out/bin/mesh -hold 100s" && ge_on n1 qdel "$id" && ours && no_keys || return
+	echo '== kill -9 of weftrun'
+	ge_batch 'is right' 8 8 <<<"$weftrun $out/bin/mesh -hold 100s; echo code \$?" || return
+	kill -KILL $(pgrep -fx "$weftrun $out/bin/mesh -hold 100s") && ours || return
+	echo '== kill -9 of an agent'
+	ge_batch 'is right' 8 8 <<<"$weftrun $out/bin/mesh -hold 100s; echo code \$?" || return
+	local host
+	host=$(sed -n 's/^rank 7 of 8 on \(n.\) .*/\1/p' "$log")
+	kill -KILL "$(agent "$host.cluster")" && ours || return
+	sleep 1
+	cat "$log"
+	got=$(<"$log") && says "weftrun: host $host.cluster was lost, with ranks 6-7" 'code 122'
 }
 
 # The file with the secret is gone, with the job or before.
