@@ -160,6 +160,10 @@ func TestAgentsEnvironment(t *testing.T) {
 	run1(t, nil, on("a", "-n", "1", "./no-such-program")...).want(t, 127, "host a: program \"./no-such-program\" was not found")
 }
 
+func TestAgentsBindings(t *testing.T) {
+	run1(t, nil, on("a,b", "--report-bindings", "true")...).want(t, 0, "weftrun: rank 0 on host a is not bound", "weftrun: rank 1 on host b is not bound")
+}
+
 func TestAgentsStdin(t *testing.T) {
 	data := make([]byte, big)
 	for i := range data {

@@ -192,6 +192,8 @@ func TestBinding(t *testing.T) {
 	plan := run1(t, nil, "-n", "1", "--dry-run", "true")
 	plan.want(t, 0)
 	cpus := strings.Fields(core.out)[1]
+	run1(t, nil, "-n", "1", "--report-bindings", "true").want(t, 0, "rank 0 on host ", "is bound to processors "+cpus+"\n")
+	run1(t, nil, "-n", "1", "--report-bindings", "--bind-to", "none", "true").want(t, 0, "rank 0 on host ", "is not bound: processors "+strings.Fields(none.out)[1]+"\n")
 	if !strings.Contains(plan.out, "rank 0 on ") || !strings.Contains(plan.out, ", processors "+cpus+"\n") {
 		t.Errorf("rank 0 ran on %s; the plan was\n%s", cpus, plan.out)
 	}

@@ -71,6 +71,10 @@ var table = []option{
 		}
 		return nil
 	}},
+	{[]string{"report-bindings"}, "", false, "say which processors each rank may use", func(o *options, _ *job.Program, _ string) error {
+		o.spec.Report = true
+		return nil
+	}},
 	{[]string{"transport"}, "NAME", false, "how ranks talk: " + strings.Join(transports, ", ") + " (" + defaultTransport + ")", func(o *options, _ *job.Program, v string) error {
 		if !slices.Contains(transports, v) {
 			return fmt.Errorf("%q is not one of %s", v, strings.Join(transports, ", "))
@@ -304,6 +308,10 @@ func printOptions(b *strings.Builder, local bool) {
 			continue
 		}
 		line := fmt.Sprintf("  %-*s", column-2, o.title())
+		if len(line) > column {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", column)
+		}
 		for word := range strings.FieldsSeq(o.help) {
 			if len(line)+1+len(word) > width {
 				b.WriteString(line + "\n")

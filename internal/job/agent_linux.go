@@ -260,7 +260,7 @@ func (a *agent) obey(m *message) (started bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		a.send(&message{Verb: msgReady, Text: text})
+		a.send(&message{Verb: msgReady, Text: text, Lines: a.host.plan.bindings()})
 	case msgLaunch:
 		a.launch(m)
 	case msgStart:

@@ -83,6 +83,11 @@ func (s *supervisor) hearAgent(i int, m *message) {
 		if s.plan.Spec.Verbose {
 			s.say("host %s: %s", st.Name, m.Text)
 		}
+		if s.plan.Spec.Report {
+			for _, line := range m.Lines {
+				s.say("%s", line)
+			}
+		}
 	case m.Verb == msgFailed:
 		if m.Site > 0 && m.Site <= len(f.sites) { // it could not start another one
 			if other := f.sites[m.Site-1]; other.state == awaited {

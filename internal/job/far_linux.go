@@ -231,7 +231,7 @@ func (f *far) where(rank int) string {
 // startAgents starts the agents that this process is to start.
 func (f *far) startAgents() {
 	cmds := f.plan.starter.commands(f.plan.Others, f.agent)
-	if !f.plan.starter.together {
+	if f.plan.starter.tree {
 		cmds = cmds[:min(fanOut, len(cmds))]
 	}
 	for _, c := range cmds {
@@ -263,7 +263,7 @@ func (f *far) startName(c command) string {
 // children returns the sites whose agents the agent of site i starts.
 func (f *far) children(i int) []int {
 	var out []int
-	if f.plan.starter.together {
+	if !f.plan.starter.tree {
 		return nil
 	}
 	for c := fanOut * (i + 1); c < min(fanOut*(i+2), len(f.sites)); c++ {
@@ -302,7 +302,10 @@ func startFailure(host, program string, ws syscall.WaitStatus, said string) stri
 		how = fmt.Sprintf("signal %d (%v)", ws.Signal(), ws.Signal())
 	}
 	if said == "" {
-		said = "it said nothing"
+		said = "it said nothing here; what PBS starts says it in the job's output file"
+		if !strings.HasPrefix(program, "pbs") {
+			said = "it said nothing"
+		}
 	}
 	return fmt.Sprintf("no agent on host %s: %s ended with %s: %s", host, program, how, said)
 }

@@ -106,6 +106,7 @@ type Spec struct {
 	Hosts     string        // of --host, "" for none
 	HostFile  string        // "" for none
 	PerHost   int           // ranks on a host; 0: as many as it has slots
+	Report    bool          // say how ranks are bound
 	MapByNode bool          // neighbours in rank on different hosts, rather than on the same
 	Crowd     bool          // more ranks than slots are wanted
 	Launcher  string        // how agents are started, "" for our choice

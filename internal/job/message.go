@@ -27,7 +27,7 @@ const (
 	msgInput                   // Data for rank 0; none is the end
 
 	// From the agent.
-	msgReady       // Text: what there is
+	msgReady       // Text: what there is; Lines: how its ranks are bound
 	msgFailed      // Code, Text: the job cannot go on here; Site where another agent could not be started
 	msgReport      // Report of a rank
 	msgExited      // Rank, Pid, Status
@@ -57,6 +57,7 @@ type message struct {
 	Pid        int             `cbor:"14,keyasint,omitempty"`
 	Status     uint32          `cbor:"15,keyasint,omitempty"` // as wait gives it
 	Site       int             `cbor:"16,keyasint,omitempty"` // from 1; 0 is none
+	Lines      []string        `cbor:"17,keyasint,omitempty"` // of bindings
 }
 
 // assignment is what an agent must know to run its part of a job.

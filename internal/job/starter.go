@@ -17,6 +17,7 @@ type starter struct {
 	file     bool   // the secret goes in a file, since standard input does not arrive
 	together bool   // one command starts all agents
 	forks    bool   // on this very host, to try things out
+	tree     bool   // works from other hosts too, so that agents can start agents
 	command  func(site Site, agent []string) []string
 	all      func(sites []Site, agent []string) []string // where together
 }
@@ -27,8 +28,8 @@ type command struct {
 	Argv []string `cbor:"2,keyasint"`
 }
 
-// fanOut is how many agents one process starts. With more hosts the agents start
-// the others.
+// fanOut is how many agents one process starts, where agents can start agents. A batch
+// system's own tools mostly work on a job's first host alone, and are made for many calls.
 const fanOut = 32
 
 // agentName stands for the name of a site in an agent's arguments, where all
@@ -36,7 +37,7 @@ const fanOut = 32
 const agentName = "-"
 
 var starters = []*starter{
-	{name: "ssh", program: "ssh", command: func(site Site, agent []string) []string {
+	{name: "ssh", program: "ssh", tree: true, command: func(site Site, agent []string) []string {
 		// Whether a host's key is known is for the user's own configuration to say.
 		return []string{"ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", site.Name, shellCommand(agent)}
 	}},
@@ -63,7 +64,7 @@ var starters = []*starter{
 	{name: "blaunch", program: "blaunch", file: true, command: func(site Site, agent []string) []string {
 		return []string{"blaunch", site.Name, shellCommand(agent)}
 	}},
-	{name: "fork", forks: true, command: func(_ Site, agent []string) []string { return agent }},
+	{name: "fork", forks: true, tree: true, command: func(_ Site, agent []string) []string { return agent }},
 }
 
 // Launchers lists the names that --launcher takes.

@@ -122,6 +122,11 @@ func (s *supervisor) sayError(err error) int {
 }
 
 func (s *supervisor) run(signals, children <-chan os.Signal) int {
+	if s.plan.Spec.Report {
+		for _, line := range s.plan.bindings() {
+			s.say("%s", line)
+		}
+	}
 	err := s.bringUp(signals, children)
 	if err == nil {
 		err = s.host.start()
