@@ -53,6 +53,8 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 
 	cfg := newConfig(opts)
 	cfg.cancel = cancel
+	limit := new(limitSource)
+	ctx = context.WithValue(ctx, limitKey{}, limit)
 	w, err := initialize(ctx, cfg)
 	if err != nil {
 		if !known(err) {
@@ -60,6 +62,7 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 		}
 		return exitError
 	}
+	limit.client.Store(w.client)
 	err = protect(w.comm.rank, func() error { return fn(ctx, w.comm) })
 	if err == nil {
 		err = w.Close(ctx)

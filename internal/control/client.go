@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,6 +59,7 @@ type Client struct {
 	freed   chan struct{} // closed when all ranks have said goodbye
 	isFreed bool
 	ended   chan struct{} // closed when nothing can be heard any more
+	limit   atomic.Pointer[time.Time]
 }
 
 // welcomeWait bounds the wait for a Welcome, which is there before the rank is.
@@ -170,6 +172,14 @@ func (c *Client) Env() Env { return c.env }
 // other that they belong to the job.
 func (c *Client) Secret() []byte { return slices.Clone(c.secret) }
 
+// Deadline returns when the job's time ends, if the launcher has said so yet.
+func (c *Client) Deadline() (time.Time, bool) {
+	if at := c.limit.Load(); at != nil {
+		return *at, true
+	}
+	return time.Time{}, false
+}
+
 // read is the goroutine that reads the line.
 func (c *Client) read() {
 	defer close(c.ended)
@@ -194,6 +204,9 @@ func (c *Client) read() {
 			c.report(Event{Kind: RankLeft, Rank: f.Rank})
 		case released:
 			c.release()
+		case limit:
+			at := time.Now().Add(time.Duration(f.Left) * time.Millisecond)
+			c.limit.Store(&at)
 		default:
 			c.report(Event{Kind: LauncherLost, Rank: -1, Text: fmt.Sprintf("it said %v, which it must not", f.Kind)})
 			return

@@ -24,6 +24,7 @@
 //	          <-  Goodbye                  Leave: an exit is in order from here on
 //	Left      a while after a Goodbye  ->  Watch is told that it need not wait for that rank
 //	Released  all have said Goodbye    ->  Leave returns
+//	Limit     any time                 ->  Deadline tells when the job's time ends
 //
 // A program that never speaks is not a Weft program, which is no error as long
 // as no rank of the job joins. The Welcome waits in the socket from the start,
@@ -48,7 +49,7 @@ import (
 )
 
 // Version is the version of the protocol. A rank and its launcher must agree.
-const Version = 1
+const Version = 2
 
 // Names of the environment variables that a rank finds. The descriptors are
 // what counts; the numbers are there for scripts that wrap a program.
@@ -97,9 +98,10 @@ const (
 	goodbye
 	gone
 	released
+	limit
 )
 
-var kindNames = [...]string{"?", "welcome", "hello", "join", "cards", "abort", "died", "aborted", "goodbye", "left", "released"}
+var kindNames = [...]string{"?", "welcome", "hello", "join", "cards", "abort", "died", "aborted", "goodbye", "left", "released", "limit"}
 
 func (k kind) String() string {
 	if k == 0 || int(k) >= len(kindNames) {
@@ -121,6 +123,7 @@ type frame struct {
 	Place   *place   `cbor:"8,keyasint,omitempty"`
 	Secret  []byte   `cbor:"9,keyasint,omitempty"`
 	Ranks   [][2]int `cbor:"10,keyasint,omitempty"` // runs: first, length
+	Left    int64    `cbor:"11,keyasint,omitempty"` // milliseconds that the job may still run
 }
 
 // place is Env as it travels.

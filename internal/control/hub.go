@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 )
 
 // ReportKind says what a Report is about.
@@ -221,6 +222,11 @@ func (h *Hub) Release() error {
 // rank or, when rank is -1, by the launcher.
 func (h *Hub) Aborted(rank, code int, reason string) error {
 	return h.tell(rank, &frame{Kind: aborted, Rank: rank, Code: code, Text: reason})
+}
+
+// Limit tells every rank on this host how long the job may still run.
+func (h *Hub) Limit(left time.Duration) error {
+	return h.tell(-1, &frame{Kind: limit, Left: max(left.Milliseconds(), 0)})
 }
 
 // tell queues a frame for every rank but one. A rank that does not read, stopped

@@ -292,6 +292,8 @@ func (a *agent) obey(m *message) (started bool, err error) {
 		if err = bad; err == nil {
 			err = a.host.hub.Left(m.Rank, to)
 		}
+	case msgLimit:
+		err = a.host.hub.Limit(time.Duration(m.Left))
 	case msgRelease:
 		err = a.host.hub.Release()
 	default:

@@ -3,6 +3,7 @@ package job
 import (
 	"sync"
 
+	"github.com/weft-hpc/weft/internal/batch"
 	"github.com/weft-hpc/weft/internal/control"
 )
 
@@ -12,6 +13,7 @@ type note struct {
 	broken error           // our own output cannot be written
 	say    string          // something the user must know
 	far    *farNote        // another host
+	left   *batch.Left     // what the batch system says of the job's time
 }
 
 // mailbox is where a host puts its notes.

@@ -25,6 +25,7 @@ const (
 	msgRelease                 // all have said goodbye
 	msgCredit                  // Stream, Count: so many bytes more
 	msgInput                   // Data for rank 0; none is the end
+	msgLimit                   // Left
 
 	// From the agent.
 	msgReady       // Text: what there is; Lines: how its ranks are bound
@@ -57,6 +58,7 @@ type message struct {
 	Pid        int             `cbor:"14,keyasint,omitempty"`
 	Status     uint32          `cbor:"15,keyasint,omitempty"` // as wait gives it
 	Site       int             `cbor:"16,keyasint,omitempty"` // from 1; 0 is none
+	Left       int64           `cbor:"18,keyasint,omitempty"` // nanoseconds that the job may still run
 	Lines      []string        `cbor:"17,keyasint,omitempty"` // of bindings
 }
 

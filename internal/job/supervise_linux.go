@@ -34,20 +34,22 @@ const (
 
 // supervisor runs one job.
 type supervisor struct {
-	plan   *Plan
-	host   *host
-	far    *far // the other hosts; nil when there are none
-	notes  *mailbox
-	rec    *record
-	gather control.Gather
-	stage  stage
-	next   *time.Timer      // when the stage changes
-	blame  *time.Timer      // when an abort is believed whom it blames
-	part   *time.Timer      // when ranks that have left are told of
-	parted []control.Report // goodbyes of which others are not told yet
-	speech *speech
-	signal os.Signal // that ends the job
-	left   int       // ranks that have not ended
+	plan    *Plan
+	host    *host
+	far     *far // the other hosts; nil when there are none
+	notes   *mailbox
+	rec     *record
+	gather  control.Gather
+	stage   stage
+	next    *time.Timer      // when the stage changes
+	blame   *time.Timer      // when an abort is believed whom it blames
+	part    *time.Timer      // when ranks that have left are told of
+	parted  []control.Report // goodbyes of which others are not told yet
+	speech  *speech
+	signal  os.Signal // that ends the job
+	left    int       // ranks that have not ended
+	ends    time.Time // when the batch job's time is over; zero: not known
+	started time.Time // from when --timeout counts
 }
 
 // forwarded are the signals that are passed on to the ranks. The ones that end
@@ -95,6 +97,7 @@ func Run(plan *Plan, says io.Writer) int {
 	if err != nil {
 		return s.sayError(err)
 	}
+	s.askLeft()
 	code := s.run(signals, children)
 	if err := s.host.close(); err != nil {
 		s.say("%v", err)
@@ -143,8 +146,9 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 		return code
 	}
 	s.left += s.plan.Size
+	s.tellLimit()
 	var deadline <-chan time.Time
-	if d := s.plan.Spec.Timeout; d > 0 {
+	if d := s.plan.Spec.Timeout; d > 0 { // from here on, and not from a start that took its time
 		t := time.NewTimer(d)
 		defer t.Stop()
 		deadline = t.C
@@ -227,6 +231,8 @@ func (s *supervisor) readNotes() {
 			s.outputBroke(n.broken)
 		case n.far != nil:
 			s.hearFar(n.far)
+		case n.left != nil:
+			s.learnLeft(*n.left)
 		default:
 			s.say("%s", n.say)
 		}
