@@ -5,14 +5,10 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/weft-hpc/weft/cgo/ibverbs"
 	"github.com/weft-hpc/weft/internal/control"
-	"github.com/weft-hpc/weft/internal/topo"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/transport/shm"
 	"github.com/weft-hpc/weft/internal/transport/tcp"
-	"github.com/weft-hpc/weft/internal/transport/verbs"
-	"github.com/weft-hpc/weft/rdma"
 )
 
 // connect chooses the transports of a rank that weftrun started, and joins the
@@ -33,7 +29,7 @@ func connect(ctx context.Context, cfg *config, client *control.Client) (*link, e
 		if oneHost {
 			return connectShm(ctx, l, client, "all ranks are on this host")
 		}
-		return connectHosts(ctx, l, client)
+		return connectHosts(ctx, l, client, cfg)
 	case "shm":
 		if !oneHost {
 			return nil, fmt.Errorf("%w: shm: %d of %d ranks are on other hosts; use --transport auto", ErrTransport, env.Size-env.LocalSize(), env.Size)
@@ -86,21 +82,14 @@ func notices(rank int) func(string) {
 
 // connectVerbs reaches all ranks over RDMA. TCP connects them, and sees who dies.
 func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *config, why string) (*link, error) {
-	env := client.Env()
-	provider, err := rdma.Lookup(ibverbs.Name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
-	}
 	outOfBand, err := listen(client)
 	if err != nil {
 		return nil, err
 	}
-	t, err := verbs.Open(verbs.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Provider: provider, Device: env.Device,
-		NUMA: topo.System.OwnNode(), Control: outOfBand, ArenaBytes: env.Arena, Oversubscribed: env.Oversubscribed,
-		Read: cfg.rdmaRead, Notice: notices(env.Rank)})
+	t, err := openVerbs(client, cfg, outOfBand, nil)
 	if err != nil {
 		outOfBand.Close()
-		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
+		return nil, err
 	}
 	cards, err := client.Join(ctx, outOfBand.Card())
 	if err == nil {

@@ -1,51 +1,149 @@
 package weft
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/weft-hpc/weft/cgo/ibverbs"
+	"github.com/weft-hpc/weft/internal/arena"
 	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/topo"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/transport/shm"
+	"github.com/weft-hpc/weft/internal/transport/tcp"
+	"github.com/weft-hpc/weft/internal/transport/verbs"
+	"github.com/weft-hpc/weft/rdma"
 )
 
-// connectHosts reaches the ranks of this host over shared memory, and all others
-// over TCP.
-func connectHosts(ctx context.Context, l *link, client *control.Client) (*link, error) {
+// connectHosts reaches the ranks of this host over shared memory, and all others over
+// RDMA if every rank of the job can use it, else over TCP.
+func connectHosts(ctx context.Context, l *link, client *control.Client, cfg *config) (*link, error) {
 	env := client.Env()
-	if env.LocalSize() == 1 {
-		return connectTCP(ctx, l, client, "ranks are on several hosts, and only one on this")
+	var inside *shm.Transport
+	if env.LocalSize() > 1 {
+		if env.Segment == nil {
+			return nil, fmt.Errorf("%w: shm: the launcher gave no segment of shared memory; start the job with weftrun of this version", ErrTransport)
+		}
+		var err error
+		if inside, err = shm.Open(env.Segment, shm.Config{Index: env.LocalRank, World: env.LocalRanks, Oversubscribed: env.Oversubscribed}); err != nil {
+			return nil, fmt.Errorf("%w: shm: %w", ErrTransport, err)
+		}
+		l.arena = inside.Arena()
 	}
-	if env.Segment == nil {
-		return nil, fmt.Errorf("%w: shm: the launcher gave no segment of shared memory; start the job with weftrun of this version", ErrTransport)
-	}
-	inside, err := shm.Open(env.Segment, shm.Config{Index: env.LocalRank, World: env.LocalRanks, Oversubscribed: env.Oversubscribed})
+	between, about, err := joinHosts(ctx, l, client, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: shm: %w", ErrTransport, err)
-	}
-	between, err := listen(client)
-	if err != nil {
-		inside.Close()
+		if inside != nil {
+			inside.Close()
+		}
 		return nil, err
 	}
-	cards, err := client.Join(ctx, between.Card())
-	if err == nil {
-		err = between.SetCards(cards)
-	}
-	if err != nil {
-		between.Close()
-		inside.Close()
-		return nil, err
-	}
-	// The engine sleeps in the first, and has a goroutine that sleeps in the other.
-	l.transports = []transport.Transport{inside, between}
+	l.transports = []transport.Transport{between}
 	l.route = routeAll(l.size, l.rank, between)
-	for _, rank := range env.LocalRanks {
-		if rank != l.rank {
-			l.route[rank] = inside
+	l.via = about
+	if inside != nil {
+		// The engine sleeps in the first, and has a goroutine that sleeps in the other. It
+		// closes them in this order: the devices let go of the arena first.
+		l.transports = append(l.transports, inside)
+		for _, rank := range env.LocalRanks {
+			if rank != l.rank {
+				l.route[rank] = inside
+			}
+		}
+		l.via = "shm inside a host; " + about
+	}
+	return l, nil
+}
+
+// joinHosts joins the job and returns what reaches other hosts. All ranks must take the
+// same, so each says in its card whether it could use RDMA.
+func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config) (transport.Transport, string, error) {
+	env := client.Env()
+	t, err := listen(client)
+	if err != nil {
+		return nil, "", err
+	}
+	why := probeVerbs(env.Device)
+	cards, err := client.Join(ctx, hostCard(why, t.Card()))
+	var without []string // ranks that cannot use RDMA, with the reason
+	if err == nil {
+		without, err = splitCards(cards)
+	}
+	if err == nil {
+		err = t.SetCards(cards)
+	}
+	if err == nil && len(without) == 0 {
+		var v *verbs.Transport
+		if v, err = openVerbs(client, cfg, t, l.arena); err == nil {
+			if l.arena == nil {
+				l.arena = v.Arena()
+			}
+			return v, "verbs between hosts, which every rank can use; " + v.About(), nil
 		}
 	}
-	l.arena = inside.Arena()
-	l.via = "shm inside a host, tcp between hosts; " + between.About()
-	return l, nil
+	if err != nil {
+		t.Close()
+		return nil, "", err
+	}
+	if l.rank == 0 && len(without) < l.size {
+		notices(l.rank)(fmt.Sprintf("tcp between hosts though %d of %d ranks could use verbs: %s", l.size-len(without), l.size, without[0]))
+	}
+	return t, "tcp between hosts; " + t.About(), nil
+}
+
+// probeVerbs says why this rank could not use RDMA, in words; empty if it could.
+func probeVerbs(device string) string {
+	provider, err := rdma.Lookup(ibverbs.Name)
+	if err == nil {
+		err = verbs.Probe(provider, device, topo.System.OwnNode())
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// A host card is the reason why a rank cannot use RDMA, empty if it can, a zero byte,
+// and the card of its TCP transport.
+func hostCard(why string, card []byte) []byte {
+	const most = 1 << 10
+	why = why[:min(len(why), most)]
+	return append(append(bytes.ReplaceAll([]byte(why), []byte{0}, nil), 0), card...)
+}
+
+// splitCards leaves the cards of the TCP transports in cards, and returns the reasons.
+func splitCards(cards [][]byte) (without []string, err error) {
+	for rank, c := range cards {
+		why, card, ok := bytes.Cut(c, []byte{0})
+		if !ok {
+			return nil, errors.New("rank " + fmt.Sprint(rank) + " sent a card without its end; start all ranks from one build")
+		}
+		if len(why) > 0 {
+			without = append(without, fmt.Sprintf("rank %d: %s", rank, why))
+		}
+		cards[rank] = card
+	}
+	return without, nil
+}
+
+// openVerbs opens the RDMA transport of a rank, which owns outOfBand unless there is an
+// error. It uses the given arena, or makes one.
+func openVerbs(client *control.Client, cfg *config, outOfBand *tcp.Transport, a *arena.Arena) (*verbs.Transport, error) {
+	env := client.Env()
+	provider, err := rdma.Lookup(ibverbs.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
+	}
+	own := env.Arena
+	if a != nil {
+		own = 0
+	}
+	t, err := verbs.Open(verbs.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Provider: provider, Device: env.Device,
+		NUMA: topo.System.OwnNode(), Control: outOfBand, Arena: a, ArenaBytes: own, Oversubscribed: env.Oversubscribed,
+		Read: cfg.rdmaRead, Notice: notices(env.Rank)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
+	}
+	return t, nil
 }
