@@ -51,7 +51,7 @@ func connectHosts(ctx context.Context, l *link, client *control.Client, cfg *con
 				l.route[rank] = inside
 			}
 		}
-		l.via = "shm inside a host; " + about
+		l.via = "shm inside a host, " + about
 	}
 	return l, nil
 }
