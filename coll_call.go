@@ -89,7 +89,7 @@ type collCall struct {
 	alg        *collective.Algorithm // forced, or nil
 
 	sendCounts, recvCounts Counts // of the v forms
-	sends, recvs           []collective.Part
+	neighbors              *collective.Neighbors
 
 	bad error // what is wrong with the arguments, as far as this rank can tell
 }
@@ -203,16 +203,15 @@ type blockStore struct {
 	displs [2][]int // for counts that have none
 }
 
-// args returns the call's arguments for its algorithm. They use the store.
-func (st *blockStore) args(call *collCall) collective.Args {
-	a := collective.Args{Send: call.send, Recv: call.recv, Op: call.raw, Root: call.root, Sends: call.sends, Recvs: call.recvs}
+// args fills in the call's arguments for its algorithm. They use the store.
+func (st *blockStore) args(a *collective.Args, call *collCall) {
+	a.Send, a.Recv, a.Op, a.Root, a.Neighbors = call.send, call.recv, call.raw, call.root, call.neighbors
 	if call.sendCounts.N != nil {
 		a.SendBlocks = st.set(0, &call.sendCounts, call.el.size)
 	}
 	if call.recvCounts.N != nil {
 		a.RecvBlocks = st.set(1, &call.recvCounts, call.el.size)
 	}
-	return a
 }
 
 func (st *blockStore) set(i int, counts *Counts, unit int) *collective.Blocks {
@@ -291,7 +290,8 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 
 // run runs a call's algorithm. An operator that panics is an error.
 func (m *member) run(call *collCall) (err error) {
-	a := m.store.args(call)
+	var a collective.Args
+	m.store.args(&a, call)
 	alg := m.c.algorithm(call, &a)
 	if call.raw.Left == nil {
 		return alg.Run(m, a)

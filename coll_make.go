@@ -11,27 +11,25 @@ import (
 // they run in. What is wrong is noted in the call, which then fails where it runs:
 // the others must hear of it.
 
-func (c *Comm) newCall(name string, op uint8, el *elem, send, recv []byte) collCall {
+func (c *Comm) newCall(call *collCall, name string, op uint8, el *elem, send, recv []byte) {
 	c.mustBeOpen()
-	return collCall{name: name, op: op, el: el, send: send, recv: recv}
+	call.name, call.op, call.el, call.send, call.recv = name, op, el, send, recv
 }
 
-func (c *Comm) barrierCall(opts []CollOption) collCall {
-	call := c.newCall("Barrier", opBarrier, nil, nil, nil)
+func (c *Comm) barrierCall(call *collCall, opts []CollOption) {
+	c.newCall(call, "Barrier", opBarrier, nil, nil, nil)
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) bcastCall(el *elem, buf []byte, root int, opts []CollOption) collCall {
-	call := c.newCall("Bcast", opBcast, el, nil, buf)
+func (c *Comm) bcastCall(call *collCall, el *elem, buf []byte, root int, opts []CollOption) {
+	c.newCall(call, "Bcast", opBcast, el, nil, buf)
 	call.root = root
 	call.counts(len(buf))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) reduceCall(el *elem, send, recv []byte, op collective.Op, variant uint16, root int, opts []CollOption) collCall {
-	call := c.newCall("Reduce", opReduce, el, send, recv)
+func (c *Comm) reduceCall(call *collCall, el *elem, send, recv []byte, op collective.Op, variant uint16, root int, opts []CollOption) {
+	c.newCall(call, "Reduce", opReduce, el, send, recv)
 	call.root = root
 	call.counts(len(send))
 	call.reduces(c, op, variant)
@@ -39,29 +37,26 @@ func (c *Comm) reduceCall(el *elem, send, recv []byte, op collective.Op, variant
 		call.refuse(c.checkBuffers("Reduce", send, recv, len(send)))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) allreduceCall(name string, el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) collCall {
-	call := c.newCall(name, opAllreduce, el, send, recv)
+func (c *Comm) allreduceCall(call *collCall, name string, el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) {
+	c.newCall(call, name, opAllreduce, el, send, recv)
 	call.counts(len(send))
 	call.reduces(c, op, variant)
 	call.refuse(c.checkBuffers(name, send, recv, len(send)))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) scanCall(op uint8, el *elem, send, recv []byte, raw collective.Op, variant uint16, opts []CollOption) collCall {
-	call := c.newCall(collOps[op].name, op, el, send, recv)
+func (c *Comm) scanCall(call *collCall, op uint8, el *elem, send, recv []byte, raw collective.Op, variant uint16, opts []CollOption) {
+	c.newCall(call, collOps[op].name, op, el, send, recv)
 	call.counts(len(send))
 	call.reduces(c, raw, variant)
 	call.refuse(c.checkBuffers(call.name, send, recv, len(send)))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) reduceScatterBlockCall(el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) collCall {
-	call := c.newCall("ReduceScatterBlock", opReduceScatterBlock, el, send, recv)
+func (c *Comm) reduceScatterBlockCall(call *collCall, el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) {
+	c.newCall(call, "ReduceScatterBlock", opReduceScatterBlock, el, send, recv)
 	call.counts(len(recv))
 	call.reduces(c, op, variant)
 	if len(send) != len(recv)*c.size {
@@ -69,11 +64,10 @@ func (c *Comm) reduceScatterBlockCall(el *elem, send, recv []byte, op collective
 	}
 	call.refuse(c.checkFront(call.name, send, recv))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) reduceScatterCall(el *elem, send, recv []byte, counts []int, op collective.Op, variant uint16, opts []CollOption) collCall {
-	call := c.newCall("ReduceScatter", opReduceScatter, el, send, recv)
+func (c *Comm) reduceScatterCall(call *collCall, el *elem, send, recv []byte, counts []int, op collective.Op, variant uint16, opts []CollOption) {
+	c.newCall(call, "ReduceScatter", opReduceScatter, el, send, recv)
 	call.sendCounts.N = counts
 	call.reduces(c, op, variant)
 	if el.err == nil {
@@ -88,85 +82,77 @@ func (c *Comm) reduceScatterCall(el *elem, send, recv []byte, counts []int, op c
 	}
 	call.refuse(c.checkFront(call.name, send, recv))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) gatherCall(el *elem, send, recv []byte, root int, opts []CollOption) collCall {
-	call := c.newCall("Gather", opGather, el, send, recv)
+func (c *Comm) gatherCall(call *collCall, el *elem, send, recv []byte, root int, opts []CollOption) {
+	c.newCall(call, "Gather", opGather, el, send, recv)
 	call.root = root
 	call.counts(len(send))
 	if root == c.rank {
 		call.refuse(c.checkBlocks("Gather", send, recv))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) scatterCall(el *elem, send, recv []byte, root int, opts []CollOption) collCall {
-	call := c.newCall("Scatter", opScatter, el, send, recv)
+func (c *Comm) scatterCall(call *collCall, el *elem, send, recv []byte, root int, opts []CollOption) {
+	c.newCall(call, "Scatter", opScatter, el, send, recv)
 	call.root = root
 	call.counts(len(recv))
 	if root == c.rank {
 		call.refuse(c.checkBlocks("Scatter", recv, send))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) allgatherCall(name string, el *elem, send, recv []byte, opts []CollOption) collCall {
-	call := c.newCall(name, opAllgather, el, send, recv)
+func (c *Comm) allgatherCall(call *collCall, name string, el *elem, send, recv []byte, opts []CollOption) {
+	c.newCall(call, name, opAllgather, el, send, recv)
 	call.counts(len(send))
 	call.refuse(c.checkBlocks(name, send, recv))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) alltoallCall(el *elem, send, recv []byte, opts []CollOption) collCall {
-	call := c.newCall("Alltoall", opAlltoall, el, send, recv)
+func (c *Comm) alltoallCall(call *collCall, el *elem, send, recv []byte, opts []CollOption) {
+	c.newCall(call, "Alltoall", opAlltoall, el, send, recv)
 	call.counts(len(send))
 	if el.err == nil && len(send)/el.size%c.size != 0 {
 		call.refuse(c.countError(call.name, (len(send)/el.size/c.size+1)*c.size*el.size, len(send), "send and recv hold equal parts for each of the %d ranks", c.size))
 	}
 	call.refuse(c.checkBuffers(call.name, send, recv, len(send)))
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) gathervCall(el *elem, send, recv []byte, counts Counts, root int, opts []CollOption) collCall {
-	call := c.newCall("Gatherv", opGatherv, el, send, recv)
+func (c *Comm) gathervCall(call *collCall, el *elem, send, recv []byte, counts Counts, root int, opts []CollOption) {
+	c.newCall(call, "Gatherv", opGatherv, el, send, recv)
 	call.root = root
 	if root == c.rank && el.err == nil {
 		call.recvCounts = counts
 		call.refuse(c.checkParts(call.name, "recv", counts, el.size, send, recv, true))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) scattervCall(el *elem, send, recv []byte, counts Counts, root int, opts []CollOption) collCall {
-	call := c.newCall("Scatterv", opScatterv, el, send, recv)
+func (c *Comm) scattervCall(call *collCall, el *elem, send, recv []byte, counts Counts, root int, opts []CollOption) {
+	c.newCall(call, "Scatterv", opScatterv, el, send, recv)
 	call.root = root
 	if root == c.rank && el.err == nil {
 		call.sendCounts = counts
 		call.refuse(c.checkParts(call.name, "send", counts, el.size, recv, send, false))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) allgathervCall(el *elem, send, recv []byte, counts Counts, opts []CollOption) collCall {
-	call := c.newCall("Allgatherv", opAllgatherv, el, send, recv)
+func (c *Comm) allgathervCall(call *collCall, el *elem, send, recv []byte, counts Counts, opts []CollOption) {
+	c.newCall(call, "Allgatherv", opAllgatherv, el, send, recv)
 	call.recvCounts = counts
 	if el.err == nil {
 		call.count = joinCount(counts.N)
 		call.refuse(c.checkParts(call.name, "recv", counts, el.size, send, recv, true))
 	}
 	call.with(c, opts)
-	return call
 }
 
-func (c *Comm) alltoallvCall(el *elem, send, recv []byte, sendCounts, recvCounts Counts, opts []CollOption) collCall {
-	call := c.newCall("Alltoallv", opAlltoallv, el, send, recv)
+func (c *Comm) alltoallvCall(call *collCall, el *elem, send, recv []byte, sendCounts, recvCounts Counts, opts []CollOption) {
+	c.newCall(call, "Alltoallv", opAlltoallv, el, send, recv)
 	call.sendCounts, call.recvCounts = sendCounts, recvCounts
 	if el.err == nil {
 		if err := c.checkCounts(call.name, "send", "rank", c.size, sendCounts, len(send)/el.size, false); err != nil {
@@ -182,7 +168,6 @@ func (c *Comm) alltoallvCall(el *elem, send, recv []byte, sendCounts, recvCounts
 		call.refuse(c.errorf(call.name, ErrOverlap, "in place means the same slice twice, with the same counts and displacements; else give it two separate ones"))
 	}
 	call.with(c, opts)
-	return call
 }
 
 // countError is the error of a buffer of the wrong length, in bytes.
@@ -294,9 +279,9 @@ func (c *Comm) checkCounts(call, buffer, whose string, n int, counts Counts, ele
 
 // send1 and recv1 add a message to or from one rank.
 func (call *collCall) send1(dst int, buf []byte) {
-	call.sends = append(call.sends, collective.Part{Peer: dst, Buf: buf})
+	call.neighbors.Sends = append(call.neighbors.Sends, collective.Part{Peer: dst, Buf: buf})
 }
 
 func (call *collCall) recv1(src int, buf []byte) {
-	call.recvs = append(call.recvs, collective.Part{Peer: src, Buf: buf})
+	call.neighbors.Recvs = append(call.neighbors.Recvs, collective.Part{Peer: src, Buf: buf})
 }

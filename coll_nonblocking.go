@@ -11,96 +11,112 @@ package weft
 
 // Ibarrier starts a Barrier.
 func Ibarrier(s *Scope, c *Comm, opts ...CollOption) *Request {
-	call := c.barrierCall(opts)
+	var call collCall
+	c.barrierCall(&call, opts)
 	return c.start(s, &call, nil)
 }
 
 // Ibcast starts a Bcast.
 func Ibcast[T any](s *Scope, c *Comm, buf []T, root int, opts ...CollOption) *Request {
-	call := c.bcastCall(elemOf[T](), bytesOf(buf), root, opts)
+	var call collCall
+	c.bcastCall(&call, elemOf[T](), bytesOf(buf), root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Ireduce starts a Reduce.
 func Ireduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) *Request {
-	call := c.reduceCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	var call collCall
+	c.reduceCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iallreduce starts an Allreduce.
 func Iallreduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
-	call := c.allreduceCall("Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // IreduceScatterBlock starts a ReduceScatterBlock.
 func IreduceScatterBlock[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
-	call := c.reduceScatterBlockCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.reduceScatterBlockCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // IreduceScatter starts a ReduceScatter. counts may be changed when it returns.
 func IreduceScatter[T any](s *Scope, c *Comm, send, recv []T, counts []int, op Op[T], opts ...CollOption) *Request {
-	call := c.reduceScatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
+	var call collCall
+	c.reduceScatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iscan starts a Scan.
 func Iscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
-	call := c.scanCall(opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.scanCall(&call, opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iexscan starts an Exscan.
 func Iexscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
-	call := c.scanCall(opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.scanCall(&call, opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // Igather starts a Gather.
 func Igather[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
-	call := c.gatherCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	var call collCall
+	c.gatherCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Igatherv starts a Gatherv. counts may be changed when it returns.
 func Igatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) *Request {
-	call := c.gathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	var call collCall
+	c.gathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iscatter starts a Scatter.
 func Iscatter[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
-	call := c.scatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	var call collCall
+	c.scatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iscatterv starts a Scatterv. counts may be changed when it returns.
 func Iscatterv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) *Request {
-	call := c.scattervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	var call collCall
+	c.scattervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iallgather starts an Allgather.
 func Iallgather[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
-	call := c.allgatherCall("Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	c.allgatherCall(&call, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return c.start(s, &call, nil)
 }
 
 // Iallgatherv starts an Allgatherv. counts may be changed when it returns.
 func Iallgatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, opts ...CollOption) *Request {
-	call := c.allgathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	var call collCall
+	c.allgathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
 	return c.start(s, &call, nil)
 }
 
 // Ialltoall starts an Alltoall.
 func Ialltoall[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
-	call := c.alltoallCall(elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	c.alltoallCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return c.start(s, &call, nil)
 }
 
 // Ialltoallv starts an Alltoallv. The counts may be changed when it returns.
 func Ialltoallv[T any](s *Scope, c *Comm, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) *Request {
-	call := c.alltoallvCall(elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	var call collCall
+	c.alltoallvCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
 	return c.start(s, &call, nil)
 }

@@ -20,7 +20,8 @@ type collRun struct {
 
 // record writes down a call's algorithm.
 func (r *collRun) record(c *Comm, call *collCall) (*collective.Algorithm, collective.Shape, error) {
-	a := r.store.args(call)
+	var a collective.Args
+	r.store.args(&a, call)
 	alg := c.algorithm(call, &a)
 	return alg, collective.ShapeOf(alg.Kind, c.size, a), r.sched.Record(alg, c.rank, c.size, a)
 }

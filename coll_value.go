@@ -3,6 +3,8 @@ package weft
 import (
 	"context"
 	"fmt"
+
+	"github.com/weft-hpc/weft/collective"
 )
 
 // The value forms: collectives of one element from each rank, without buffers.
@@ -155,7 +157,8 @@ func Exchange[T any](ctx context.Context, c *Comm, to [][]T, opts ...CollOption)
 	if bad != nil {
 		return nil, c.refuse(ctx, "Exchange", bad)
 	}
-	call := c.newCall("Exchange", opExchange, elemOf[T](), nil, nil)
+	call := collCall{neighbors: new(collective.Neighbors)}
+	c.newCall(&call, "Exchange", opExchange, elemOf[T](), nil, nil)
 	all := make([]T, total)
 	from = make([][]T, c.size)
 	for i, n := range in {

@@ -65,14 +65,16 @@ func splitCount(joined uint64) (sum, hash uint64) { return joined & (1<<40 - 1),
 // Gatherv is Gather of parts of different lengths; only the root's counts are
 // used. In place at the root: send is its own part of recv. (MPI 4.1, 6.5)
 func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) error {
-	call := c.gathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	var call collCall
+	c.gathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
 	return c.run(ctx, &call)
 }
 
 // Scatterv is Scatter of parts of different lengths; only the root's counts are
 // used. In place at the root: recv is its own part of send. (MPI 4.1, 6.6)
 func Scatterv[T any](ctx context.Context, c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) error {
-	call := c.scattervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	var call collCall
+	c.scattervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -80,7 +82,8 @@ func Scatterv[T any](ctx context.Context, c *Comm, send, recv []T, counts Counts
 // N; displacements may differ. In place: send is the rank's own part of recv. (MPI
 // 4.1, 6.7)
 func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts Counts, opts ...CollOption) error {
-	call := c.allgathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	var call collCall
+	c.allgathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
 	return c.run(ctx, &call)
 }
 
@@ -89,6 +92,7 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts Coun
 // too, which shows whether both agree. In place: send and recv are the same slice,
 // with the same counts. (MPI 4.1, 6.8)
 func Alltoallv[T any](ctx context.Context, c *Comm, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) error {
-	call := c.alltoallvCall(elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	var call collCall
+	c.alltoallvCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
 	return c.run(ctx, &call)
 }

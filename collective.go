@@ -20,20 +20,23 @@ import (
 
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(ctx context.Context, c *Comm, opts ...CollOption) error {
-	call := c.barrierCall(opts)
+	var call collCall
+	c.barrierCall(&call, opts)
 	return c.run(ctx, &call)
 }
 
 // Bcast copies the root's buf to all ranks. (MPI 4.1, 6.4)
 func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int, opts ...CollOption) error {
-	call := c.bcastCall(elemOf[T](), bytesOf(buf), root, opts)
+	var call collCall
+	c.bcastCall(&call, elemOf[T](), bytesOf(buf), root, opts)
 	return c.run(ctx, &call)
 }
 
 // Reduce combines the ranks' send element by element into the root's recv. The
 // other ranks' recv is not used and may be nil. (MPI 4.1, 6.9.1)
 func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) error {
-	call := c.reduceCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	var call collCall
+	c.reduceCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -41,7 +44,8 @@ func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root 
 // recv. All ranks get the same bits, and the same ones in every run with that
 // number of ranks. (MPI 4.1, 6.9.6)
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
-	call := c.allreduceCall("Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
@@ -50,28 +54,32 @@ func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], op
 // recv. In place: recv is the first part of send, whatever the rank, and the rest
 // of send stays as it is. (MPI 4.1, 6.10.1)
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
-	call := c.reduceScatterBlockCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.reduceScatterBlockCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
 // ReduceScatter is ReduceScatterBlock with parts of different lengths: part i has
 // counts[i] elements, the same counts on all ranks. (MPI 4.1, 6.10.2)
 func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T], opts ...CollOption) error {
-	call := c.reduceScatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
+	var call collCall
+	c.reduceScatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
 // Scan leaves in each rank's recv the combination of the send of the ranks 0 to
 // itself. (MPI 4.1, 6.11.1)
 func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
-	call := c.scanCall(opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.scanCall(&call, opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
 // Exscan is Scan without the rank's own send: of the ranks 0 to itself less one.
 // Rank 0's recv stays as it is. (MPI 4.1, 6.11.2)
 func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
-	call := c.scanCall(opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	var call collCall
+	c.scanCall(&call, opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
@@ -79,7 +87,8 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts 
 // Size() times as many elements. The other ranks' recv is not used and may be
 // nil. In place at the root: send is its own part of recv. (MPI 4.1, 6.5)
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts ...CollOption) error {
-	call := c.gatherCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	var call collCall
+	c.gatherCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -87,7 +96,8 @@ func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts 
 // many elements as each recv. The other ranks' send is not used and may be nil.
 // In place at the root: recv is its own part of send. (MPI 4.1, 6.6)
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts ...CollOption) error {
-	call := c.scatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	var call collCall
+	c.scatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -95,7 +105,8 @@ func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts
 // holds Size() times as many elements. In place: send is the rank's own part of
 // recv. (MPI 4.1, 6.7)
 func Allgather[T any](ctx context.Context, c *Comm, send, recv []T, opts ...CollOption) error {
-	call := c.allgatherCall("Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	c.allgatherCall(&call, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return c.run(ctx, &call)
 }
 
@@ -103,17 +114,20 @@ func Allgather[T any](ctx context.Context, c *Comm, send, recv []T, opts ...Coll
 // both hold Size() parts of one length. In place: send and recv are the same
 // slice. (MPI 4.1, 6.8)
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T, opts ...CollOption) error {
-	call := c.alltoallCall(elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	c.alltoallCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return c.run(ctx, &call)
 }
 
 // allreduce and allgather are what this package itself needs.
 func (c *Comm) allreduce(ctx context.Context, name string, el *elem, send, recv []byte, op collective.Op, variant uint16) error {
-	call := c.allreduceCall(name, el, send, recv, op, variant, nil)
+	var call collCall
+	c.allreduceCall(&call, name, el, send, recv, op, variant, nil)
 	return c.run(ctx, &call)
 }
 
 func (c *Comm) allgather(ctx context.Context, name string, el *elem, send, recv []byte) error {
-	call := c.allgatherCall(name, el, send, recv, nil)
+	var call collCall
+	c.allgatherCall(&call, name, el, send, recv, nil)
 	return c.run(ctx, &call)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/weft-hpc/weft/collective"
 )
 
 // Graph is a communicator whose ranks say themselves who their neighbours are.
@@ -34,7 +36,8 @@ func NewGraph(ctx context.Context, c *Comm, sources, destinations []int) (*Graph
 			list.edges[r]++
 		}
 	}
-	call := c.alltoallCall(elemOf[int64](), bytesOf(out), bytesOf(in), nil)
+	var call collCall
+	c.alltoallCall(&call, elemOf[int64](), bytesOf(out), bytesOf(in), nil)
 	call.name = "NewGraph"
 	if err := c.run(ctx, &call); err != nil {
 		return nil, err
@@ -73,84 +76,100 @@ func (g *Graph) receives() []int { return g.order }
 // NeighborAllgather sends send to all neighbours, and collects what they send in
 // recv. (MPI 4.1, 8.6.1)
 func NeighborAllgather[T any](ctx context.Context, t Topology, send, recv []T, opts ...CollOption) error {
-	call := neighborGather(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	neighborGather(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return t.base().run(ctx, &call)
 }
 
 // NeighborAllgatherv is NeighborAllgather of parts of different lengths: counts say
 // how long what each source sends is. (MPI 4.1, 8.6.1)
 func NeighborAllgatherv[T any](ctx context.Context, t Topology, send, recv []T, counts Counts, opts ...CollOption) error {
-	call := neighborGatherv(t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	var call collCall
+	neighborGatherv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
 	return t.base().run(ctx, &call)
 }
 
 // NeighborAlltoall sends each neighbour its part of send. (MPI 4.1, 8.6.2)
 func NeighborAlltoall[T any](ctx context.Context, t Topology, send, recv []T, opts ...CollOption) error {
-	call := neighborAll(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	neighborAll(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return t.base().run(ctx, &call)
 }
 
 // NeighborAlltoallv is NeighborAlltoall of parts of different lengths: a count for
 // each destination, and one for each source. (MPI 4.1, 8.6.2)
 func NeighborAlltoallv[T any](ctx context.Context, t Topology, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) error {
-	call := neighborAllv(t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	var call collCall
+	neighborAllv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
 	return t.base().run(ctx, &call)
 }
 
 // INeighborAllgather starts a NeighborAllgather.
 func INeighborAllgather[T any](s *Scope, t Topology, send, recv []T, opts ...CollOption) *Request {
-	call := neighborGather(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	neighborGather(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return t.base().start(s, &call, nil)
 }
 
 // INeighborAllgatherv starts a NeighborAllgatherv.
 func INeighborAllgatherv[T any](s *Scope, t Topology, send, recv []T, counts Counts, opts ...CollOption) *Request {
-	call := neighborGatherv(t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	var call collCall
+	neighborGatherv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
 	return t.base().start(s, &call, nil)
 }
 
 // INeighborAlltoall starts a NeighborAlltoall.
 func INeighborAlltoall[T any](s *Scope, t Topology, send, recv []T, opts ...CollOption) *Request {
-	call := neighborAll(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	var call collCall
+	neighborAll(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
 	return t.base().start(s, &call, nil)
 }
 
 // INeighborAlltoallv starts a NeighborAlltoallv.
 func INeighborAlltoallv[T any](s *Scope, t Topology, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) *Request {
-	call := neighborAllv(t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	var call collCall
+	neighborAllv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
 	return t.base().start(s, &call, nil)
 }
 
 // PlanNeighborAllgather plans a NeighborAllgather.
 func PlanNeighborAllgather[T any](t Topology, send, recv []T, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](t.base(), neighborGather(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+	var call collCall
+	neighborGather(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return plan[T](t.base(), &call)
 }
 
 // PlanNeighborAllgatherv plans a NeighborAllgatherv.
 func PlanNeighborAllgatherv[T any](t Topology, send, recv []T, counts Counts, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](t.base(), neighborGatherv(t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts))
+	var call collCall
+	neighborGatherv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	return plan[T](t.base(), &call)
 }
 
 // PlanNeighborAlltoall plans a NeighborAlltoall.
 func PlanNeighborAlltoall[T any](t Topology, send, recv []T, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](t.base(), neighborAll(t, elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+	var call collCall
+	neighborAll(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return plan[T](t.base(), &call)
 }
 
 // PlanNeighborAlltoallv plans a NeighborAlltoallv.
 func PlanNeighborAlltoallv[T any](t Topology, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](t.base(), neighborAllv(t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts))
+	var call collCall
+	neighborAllv(&call, t, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	return plan[T](t.base(), &call)
 }
 
-func neighborGather(t Topology, el *elem, send, recv []byte, opts []CollOption) collCall {
-	return neighborCall(t, opNeighborAllgather, el, send, recv, func(call *collCall) (to, from func(i int) []byte) {
+func neighborGather(call *collCall, t Topology, el *elem, send, recv []byte, opts []CollOption) {
+	neighborCall(call, t, opNeighborAllgather, el, send, recv, func() (to, from func(i int) []byte) {
 		call.counts(len(send))
 		from = equalParts(call, t.base(), recv, "source", len(t.receives()), len(send))
 		return func(int) []byte { return send }, from
 	}, opts)
 }
 
-func neighborAll(t Topology, el *elem, send, recv []byte, opts []CollOption) collCall {
-	return neighborCall(t, opNeighborAlltoall, el, send, recv, func(call *collCall) (to, from func(i int) []byte) {
+func neighborAll(call *collCall, t Topology, el *elem, send, recv []byte, opts []CollOption) {
+	neighborCall(call, t, opNeighborAlltoall, el, send, recv, func() (to, from func(i int) []byte) {
 		sources, destinations := t.Neighbors()
 		part := 0
 		switch {
@@ -166,15 +185,15 @@ func neighborAll(t Topology, el *elem, send, recv []byte, opts []CollOption) col
 	}, opts)
 }
 
-func neighborGatherv(t Topology, el *elem, send, recv []byte, counts Counts, opts []CollOption) collCall {
-	return neighborCall(t, opNeighborAllgatherv, el, send, recv, func(call *collCall) (to, from func(i int) []byte) {
+func neighborGatherv(call *collCall, t Topology, el *elem, send, recv []byte, counts Counts, opts []CollOption) {
+	neighborCall(call, t, opNeighborAllgatherv, el, send, recv, func() (to, from func(i int) []byte) {
 		call.refuse(t.base().checkCounts(call.name, "recv", "source", len(t.receives()), counts, len(recv)/el.size, true))
 		return func(int) []byte { return send }, countedParts(recv, counts, el.size)
 	}, opts)
 }
 
-func neighborAllv(t Topology, el *elem, send, recv []byte, sendCounts, recvCounts Counts, opts []CollOption) collCall {
-	return neighborCall(t, opNeighborAlltoallv, el, send, recv, func(call *collCall) (to, from func(i int) []byte) {
+func neighborAllv(call *collCall, t Topology, el *elem, send, recv []byte, sendCounts, recvCounts Counts, opts []CollOption) {
+	neighborCall(call, t, opNeighborAlltoallv, el, send, recv, func() (to, from func(i int) []byte) {
 		_, destinations := t.Neighbors()
 		call.refuse(t.base().checkCounts(call.name, "send", "destination", len(destinations), sendCounts, len(send)/el.size, false))
 		call.refuse(t.base().checkCounts(call.name, "recv", "source", len(t.receives()), recvCounts, len(recv)/el.size, true))
@@ -184,18 +203,19 @@ func neighborAllv(t Topology, el *elem, send, recv []byte, sendCounts, recvCount
 
 // neighborCall makes the call of a neighbourhood collective. parts checks the
 // buffers and returns what goes to destination i and comes from source i.
-func neighborCall(t Topology, op uint8, el *elem, send, recv []byte, parts func(call *collCall) (to, from func(i int) []byte), opts []CollOption) collCall {
+func neighborCall(call *collCall, t Topology, op uint8, el *elem, send, recv []byte, parts func() (to, from func(i int) []byte), opts []CollOption) {
 	c := t.base()
-	call := c.newCall(collOps[op].name, op, el, nil, nil)
+	c.newCall(call, collOps[op].name, op, el, nil, nil)
+	call.neighbors = new(collective.Neighbors)
 	if el.err != nil {
-		return call
+		return
 	}
-	to, from := parts(&call)
+	to, from := parts()
 	if same, partial := overlap(send, recv); same || partial {
 		call.refuse(c.errorf(call.name, ErrOverlap, "neighbourhood collectives are not in place: give it two separate slices"))
 	}
 	if call.bad != nil {
-		return call
+		return
 	}
 	sources, destinations := t.Neighbors()
 	for i, r := range destinations {
@@ -209,7 +229,6 @@ func neighborCall(t Topology, op uint8, el *elem, send, recv []byte, parts func(
 		}
 	}
 	call.with(c, opts)
-	return call
 }
 
 // equalParts checks that a buffer holds n parts of so many bytes.

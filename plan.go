@@ -83,7 +83,7 @@ func (p *Plan[T]) Explain() Explanation {
 }
 
 // plan makes a plan of a call.
-func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
+func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	c.mustBeOpen()
 	if call.el != nil && call.el.err != nil {
 		return nil, c.errorf(call.name, call.el.err, "")
@@ -97,7 +97,7 @@ func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
 	for _, counts := range []*Counts{&call.sendCounts, &call.recvCounts} {
 		counts.N, counts.Displs = slices.Clone(counts.N), slices.Clone(counts.Displs)
 	}
-	p := &Plan[T]{c: c, call: call}
+	p := &Plan[T]{c: c, call: *call}
 	alg, shape, err := p.run.record(c, &p.call)
 	if err != nil {
 		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
@@ -115,7 +115,7 @@ func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
 	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:
 		p.cost = alg.Cost(shape)
 	case collective.KindNeighbor:
-		p.cost = collective.Cost{Steps: max(len(call.sends), len(call.recvs)), Messages: -1}
+		p.cost = collective.Cost{Steps: max(len(call.neighbors.Sends), len(call.neighbors.Recvs)), Messages: -1}
 	case collective.KindReduceScatter:
 		for _, n := range call.sendCounts.N {
 			shape.Counts = append(shape.Counts, n*call.el.size)
@@ -129,80 +129,112 @@ func plan[T any](c *Comm, call collCall) (*Plan[T], error) {
 
 // PlanBarrier plans a Barrier.
 func PlanBarrier(c *Comm, opts ...CollOption) (*Plan[byte], error) {
-	return plan[byte](c, c.barrierCall(opts))
+	var call collCall
+	c.barrierCall(&call, opts)
+	return plan[byte](c, &call)
 }
 
 // PlanBcast plans a Bcast.
 func PlanBcast[T any](c *Comm, buf []T, root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.bcastCall(elemOf[T](), bytesOf(buf), root, opts))
+	var call collCall
+	c.bcastCall(&call, elemOf[T](), bytesOf(buf), root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanReduce plans a Reduce.
 func PlanReduce[T any](c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.reduceCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts))
+	var call collCall
+	c.reduceCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanAllreduce plans an Allreduce.
 func PlanAllreduce[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.allreduceCall("Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+	var call collCall
+	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return plan[T](c, &call)
 }
 
 // PlanReduceScatterBlock plans a ReduceScatterBlock.
 func PlanReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.reduceScatterBlockCall(elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+	var call collCall
+	c.reduceScatterBlockCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return plan[T](c, &call)
 }
 
 // PlanReduceScatter plans a ReduceScatter.
 func PlanReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.reduceScatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts))
+	var call collCall
+	c.reduceScatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, op.raw, op.variant, opts)
+	return plan[T](c, &call)
 }
 
 // PlanScan plans a Scan.
 func PlanScan[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.scanCall(opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+	var call collCall
+	c.scanCall(&call, opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return plan[T](c, &call)
 }
 
 // PlanExscan plans an Exscan.
 func PlanExscan[T any](c *Comm, send, recv []T, op Op[T], opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.scanCall(opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts))
+	var call collCall
+	c.scanCall(&call, opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	return plan[T](c, &call)
 }
 
 // PlanGather plans a Gather.
 func PlanGather[T any](c *Comm, send, recv []T, root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.gatherCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts))
+	var call collCall
+	c.gatherCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanGatherv plans a Gatherv.
 func PlanGatherv[T any](c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.gathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts))
+	var call collCall
+	c.gathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanScatter plans a Scatter.
 func PlanScatter[T any](c *Comm, send, recv []T, root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.scatterCall(elemOf[T](), bytesOf(send), bytesOf(recv), root, opts))
+	var call collCall
+	c.scatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanScatterv plans a Scatterv.
 func PlanScatterv[T any](c *Comm, send, recv []T, counts Counts, root int, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.scattervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts))
+	var call collCall
+	c.scattervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, root, opts)
+	return plan[T](c, &call)
 }
 
 // PlanAllgather plans an Allgather.
 func PlanAllgather[T any](c *Comm, send, recv []T, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.allgatherCall("Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+	var call collCall
+	c.allgatherCall(&call, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return plan[T](c, &call)
 }
 
 // PlanAllgatherv plans an Allgatherv.
 func PlanAllgatherv[T any](c *Comm, send, recv []T, counts Counts, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.allgathervCall(elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts))
+	var call collCall
+	c.allgathervCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), counts, opts)
+	return plan[T](c, &call)
 }
 
 // PlanAlltoall plans an Alltoall.
 func PlanAlltoall[T any](c *Comm, send, recv []T, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.alltoallCall(elemOf[T](), bytesOf(send), bytesOf(recv), opts))
+	var call collCall
+	c.alltoallCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	return plan[T](c, &call)
 }
 
 // PlanAlltoallv plans an Alltoallv.
 func PlanAlltoallv[T any](c *Comm, send, recv []T, sendCounts, recvCounts Counts, opts ...CollOption) (*Plan[T], error) {
-	return plan[T](c, c.alltoallvCall(elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts))
+	var call collCall
+	c.alltoallvCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), sendCounts, recvCounts, opts)
+	return plan[T](c, &call)
 }

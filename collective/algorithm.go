@@ -63,6 +63,15 @@ func (k Kind) Rooted() bool {
 	return false
 }
 
+// lengths says whether blocks have lengths of their own.
+func (k Kind) lengths() bool {
+	switch k {
+	case KindGatherv, KindScatterv, KindAllgatherv, KindAlltoallv, KindReduceScatter, KindNeighbor:
+		return true
+	}
+	return false
+}
+
 // Reduces says whether the operation takes an Op.
 func (k Kind) Reduces() bool { return k >= KindReduce && k <= KindExscan }
 
@@ -101,7 +110,7 @@ type Part struct {
 //	reduce-scatter        all b_i               b_i                     yes -     of Send, without gaps
 //	scan                  S                     S                       yes -
 //	exscan                S                     S                       yes -
-//	neighbor              -                     -                       -   -     Sends and Recvs
+//	neighbor              -                     -                       -   -     Neighbors
 //
 // Send and Recv may be the same slice, or Send may be the rank's own block of
 // Recv (gather at the root, allgather), or Recv the rank's own block of Send
@@ -115,8 +124,11 @@ type Args struct {
 	SendBlocks, RecvBlocks *Blocks
 	Op                     Op
 	Root                   int
-	Sends, Recvs           []Part
+	*Neighbors
 }
+
+// Neighbors are the messages of one rank to and from its neighbours.
+type Neighbors struct{ Sends, Recvs []Part }
 
 // Shape is what an algorithm's cost depends on. Ranks, Root, Bytes, Elem and
 // Counts are known to all ranks before the call starts, and the choice between

@@ -36,8 +36,10 @@ func check(k Kind, p Peer, a *Args) error {
 			return fmt.Errorf("collective: %v on rank %d: send has %d bytes, recv %d", k, rank, send, recv)
 		}
 	}
-	if err := checkBlocks(k, rank, size, a); err != nil {
-		return err
+	if a.SendBlocks != nil || a.RecvBlocks != nil || a.Neighbors != nil || k.lengths() {
+		if err := checkBlocks(k, rank, size, a); err != nil {
+			return err
+		}
 	}
 	if k.Reduces() && (a.Op.Size <= 0 || send%a.Op.Size != 0 || a.Op.Left == nil || a.Op.Right == nil) {
 		return fmt.Errorf("collective: %v on rank %d: %d bytes are not elements of an operator of size %d with Left and Right",
@@ -108,6 +110,9 @@ func checkBlocks(k Kind, rank, size int, a *Args) error {
 			return bad("the blocks have %d bytes together, send %d", end*a.SendBlocks.Unit, len(a.Send))
 		}
 	case k == KindNeighbor:
+		if a.Neighbors == nil {
+			return bad("there are no neighbours, not even an empty list")
+		}
 		for _, parts := range [][]Part{a.Sends, a.Recvs} {
 			for _, part := range parts {
 				if part.Peer < 0 || part.Peer >= size {
@@ -132,20 +137,24 @@ func checkBlocks(k Kind, rank, size int, a *Args) error {
 
 // ShapeOf returns the shape of a call, as far as this rank knows it.
 func ShapeOf(k Kind, ranks int, a Args) Shape {
-	s := Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size}
+	return Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size, Bytes: vectorBytes(k, ranks, &a)}
+}
+
+// vectorBytes returns the bytes of a shape.
+func vectorBytes(k Kind, ranks int, a *Args) (n int) {
 	switch k {
 	case KindBcast:
-		s.Bytes = len(a.Recv)
+		return len(a.Recv)
 	case KindGather, KindAllgather:
-		s.Bytes = ranks * len(a.Send)
+		return ranks * len(a.Send)
 	case KindScatter:
-		s.Bytes = ranks * len(a.Recv)
+		return ranks * len(a.Recv)
 	case KindAlltoall, KindReduce, KindAllreduce, KindReduceScatterBlock, KindReduceScatter, KindScan, KindExscan:
-		s.Bytes = len(a.Send)
+		return len(a.Send)
 	case KindAllgatherv:
-		for _, n := range a.RecvBlocks.Counts {
-			s.Bytes += n * a.RecvBlocks.Unit
+		for _, c := range a.RecvBlocks.Counts {
+			n += c * a.RecvBlocks.Unit
 		}
 	}
-	return s
+	return n
 }

@@ -52,7 +52,7 @@ type recorded struct {
 // carried out, and not before. It costs little when the call is the last one again.
 func (s *Schedule) Record(alg *Algorithm, rank, size int, a Args) error {
 	call := recorded{alg, rank, size, a.Root, a.Op.Size, a.Op.Commutative, a.Send, a.Recv}
-	plain := a.SendBlocks == nil && a.RecvBlocks == nil && a.Sends == nil && a.Recvs == nil && (a.Op.Left == nil) == (a.Op.Right == nil)
+	plain := a.SendBlocks == nil && a.RecvBlocks == nil && a.Neighbors == nil && (a.Op.Left == nil) == (a.Op.Right == nil)
 	if plain && s.last.equals(&call) {
 		s.op = a.Op
 		return nil

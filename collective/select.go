@@ -101,8 +101,15 @@ const (
 
 // Explain is Select with the reason in words.
 func (t *Thresholds) Explain(k Kind, s Shape, commutative bool) (alg *Algorithm, why string) {
+	return t.explain(k, &s, commutative)
+}
+
+func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm, why string) {
 	even := s.Ranks&(s.Ranks-1) == 0
-	part := s.Bytes / s.Ranks
+	part := s.Bytes // of one rank; not divided where nobody asks
+	if k != KindAllreduce && k != KindBarrier && part > 0 {
+		part /= s.Ranks
+	}
 	switch k {
 	case KindBcast:
 		switch {
@@ -203,7 +210,10 @@ func (t *Thresholds) Explain(k Kind, s Shape, commutative bool) (alg *Algorithm,
 
 // Select returns the algorithm that the entry points run for a call.
 func Select(k Kind, ranks int, a *Args) *Algorithm {
-	return defaults.Select(k, ShapeOf(k, ranks, *a), a.Op.Commutative)
+	s := Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size}
+	s.Bytes = vectorBytes(k, ranks, a)
+	alg, _ := defaults.explain(k, &s, a.Op.Commutative)
+	return alg
 }
 
 // Explain is Select of a call's shape, with the reason in words.
@@ -325,5 +335,5 @@ func Exscan(p Peer, send, recv []byte, op Op) error {
 // Neighbor sends and receives messages to and from neighbours. Between two ranks
 // the first of sends meets the first of recvs, and so on. (MPI 4.1, 8.6)
 func Neighbor(p Peer, sends, recvs []Part) error {
-	return run(KindNeighbor, p, Args{Sends: sends, Recvs: recvs})
+	return run(KindNeighbor, p, Args{Neighbors: &Neighbors{sends, recvs}})
 }

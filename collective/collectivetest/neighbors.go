@@ -30,7 +30,7 @@ func neighbors(t *testing.T, w World) {
 			}
 			for _, recorded := range []bool{false, true} {
 				for rank, err := range w(ranks, func(p collective.Peer) error {
-					var a collective.Args
+					a := collective.Args{Neighbors: new(collective.Neighbors)}
 					var want [][]byte
 					for i, e := range edges {
 						if e.from == p.Rank() {

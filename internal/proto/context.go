@@ -42,7 +42,7 @@ type Context struct {
 	queue  *match.Queue[*Op, *Message]
 	probes []*Op
 	newest uint32  // number of the newest collective here
-	calls  []entry // of the collectives in progress and the last others, by number
+	calls  []entry // of the collectives in progress and the last others, by number; a power of two
 }
 
 // entry is one collective that this rank has called.
@@ -242,7 +242,7 @@ func (c *Core) EndCollective(x *Context, seq uint32) {
 }
 
 // entry returns the place of a collective among calls.
-func (x *Context) entry(seq uint32) *entry { return &x.calls[seq%uint32(len(x.calls))] }
+func (x *Context) entry(seq uint32) *entry { return &x.calls[seq&uint32(len(x.calls)-1)] }
 
 // grow makes room for more collectives in progress.
 func (x *Context) grow() {
