@@ -173,6 +173,13 @@ func TestSelectThresholds(t *testing.T) {
 		{collective.KindExscan, 2, 64<<10 + 1, false, "doubling"},
 		{collective.KindExscan, 2, 2 * 64 << 10, false, "chain"},
 		{collective.KindReduce, 7, 4<<20 + 1, false, "chain"},
+		// Few bytes for each of many ranks.
+		{collective.KindAllgather, 1000, 1 << 20, false, "bruck"},
+		{collective.KindAllgather, 1024, 1 << 20, false, "doubling"},
+		{collective.KindAllgatherv, 1000, 1 << 20, false, "bruck"},
+		{collective.KindReduceScatter, 1000, 1 << 20, true, "halving"},
+		{collective.KindReduceScatterBlock, 1000, 1 << 20, true, "halving"},
+		{collective.KindAllreduce, 1000, 1 << 20, true, "halving"},
 		{collective.KindBcast, 2, 1 << 30, false, "binomial"},
 		{collective.KindAllgather, 7, 80 << 10, false, "bruck"},
 		{collective.KindAllgather, 7, 80<<10 + 1, false, "ring"},

@@ -9,14 +9,14 @@ type Thresholds struct {
 	BcastBinomial int
 	// BcastDoubling: scatter and recursive doubling up to here on a power of two
 	// ranks; scatter and ring for what is left, but the tree where a rank's part
-	// would be shorter than TreePart.
+	// would be shorter than RingPart.
 	BcastDoubling int
 	// BcastRing: scatter and ring up to here, the chain above if a rank's part is
 	// no shorter than ChainPart.
 	BcastRing int
-	// TreePart: a vector with fewer bytes for each rank than that goes down the
-	// tree, as the ring would have too many steps for it.
-	TreePart int
+	// RingPart: a vector with fewer bytes for each rank than that goes around no
+	// ring, nor in pairs, whatever its length: that would have too many steps.
+	RingPart int
 	// ChainPart: a vector with fewer bytes for each rank than that does not go
 	// along a chain, which would take too long to fill.
 	ChainPart int
@@ -61,7 +61,7 @@ var defaults = Thresholds{
 	BcastBinomial:     12 << 10,
 	BcastDoubling:     512 << 10,
 	BcastRing:         8 << 20,
-	TreePart:          8 << 10,
+	RingPart:          8 << 10,
 	ChainPart:         64 << 10,
 	GatherBinomial:    32 << 10,
 	AllgatherBruck:    80 << 10,
@@ -119,7 +119,7 @@ func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm
 			return &bcastBinomial, fewestSteps
 		case even && s.Bytes <= t.BcastDoubling:
 			return &bcastScatterDoubling, fewestBytes
-		case part < t.TreePart:
+		case part < t.RingPart:
 			return &bcastTree, manyRanks
 		case s.Bytes > t.BcastRing && part >= t.ChainPart:
 			return &bcastChain, pipelining
@@ -141,14 +141,14 @@ func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm
 		return &scattervLinear, noChoice
 	case KindAllgather:
 		switch {
-		case even && s.Bytes <= t.AllgatherDoubling:
+		case even && (s.Bytes <= t.AllgatherDoubling || part < t.RingPart):
 			return &allgatherDoubling, fewestSteps
-		case !even && s.Bytes <= t.AllgatherBruck:
+		case !even && (s.Bytes <= t.AllgatherBruck || part < t.RingPart):
 			return &allgatherBruck, fewestSteps
 		}
 		return &allgatherRing, fewestBytes
 	case KindAllgatherv:
-		if s.Bytes > t.AllgathervBruck {
+		if s.Bytes > t.AllgathervBruck && part >= t.RingPart {
 			return &allgathervRing, fewestBytes
 		}
 		return &allgathervBruck, fewestSteps
@@ -174,7 +174,7 @@ func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm
 		switch {
 		case s.Bytes <= t.AllreduceDoubling:
 			return &allreduceDoubling, fewestSteps
-		case !even && commutative && s.Bytes > t.AllreduceHalving:
+		case !even && commutative && s.Bytes > t.AllreduceHalving && s.Bytes >= t.RingPart*s.Ranks:
 			return &allreduceRing, fewestBytes
 		}
 		return &allreduceHalving, fewestBytes
@@ -182,7 +182,7 @@ func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm
 		switch {
 		case s.Ranks <= 2:
 			return &reduceScatterBlockPairwise, twoRanks
-		case s.Bytes > t.ReduceScatterHalving:
+		case s.Bytes > t.ReduceScatterHalving && part >= t.RingPart:
 			return &reduceScatterBlockPairwise, onePeer
 		}
 		return &reduceScatterBlockHalving, fewestSteps
@@ -190,7 +190,7 @@ func (t *Thresholds) explain(k Kind, s *Shape, commutative bool) (alg *Algorithm
 		switch {
 		case s.Ranks <= 2:
 			return &reduceScatterPairwise, twoRanks
-		case s.Bytes > t.ReduceScatterHalving:
+		case s.Bytes > t.ReduceScatterHalving && part >= t.RingPart:
 			return &reduceScatterPairwise, onePeer
 		}
 		return &reduceScatterHalving, fewestSteps
