@@ -16,8 +16,9 @@ func conformance(t *testing.T, o options) {
 	})
 }
 
-// sleepLong shows a lost wake-up that the clock would hide.
-func sleepLong(u *tuning) { u.nap = time.Hour }
+// sleepLong shows a lost wake-up that the clock would hide, and a message without a receive
+// that a repetition would.
+func sleepLong(u *tuning) { u.nap, u.rnrRetries = time.Hour, 0 }
 
 func TestConformance(t *testing.T) { conformance(t, options{tune: sleepLong}) }
 
@@ -43,7 +44,7 @@ func TestConformanceTiny(t *testing.T) {
 
 // tiny makes every queue as small as it can be.
 func tiny(u *tuning) {
-	u.receives, u.exposures, u.sends, u.sq, u.window, u.minWindow, u.inline, u.interval = 8, 2, 8, 4, 2, 1, 0, 3
+	u.receives, u.exposures, u.sends, u.sq, u.window, u.minWindow, u.inline, u.interval, u.rnrRetries = 8, 2, 8, 4, 2, 1, 0, 3, 0
 	u.maxRecvs = 8 + 7*4
 	u.cq = u.maxRecvs + 8*2*reserved + 6
 }

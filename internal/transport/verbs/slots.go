@@ -107,10 +107,12 @@ func (t *Transport) grant() int {
 func (t *Transport) recycle(id int32, from *conn) {
 	t.slots[id].from = from
 	t.refill = append(t.refill, id)
-	if from != nil {
-		if from.unposted++; from.debt()+from.unposted >= (from.window+1)/2 {
-			t.hurry = true
-		}
+	if from == nil { // what it came with costs no credit: more of it may be under way
+		t.hurry = true
+		return
+	}
+	if from.unposted++; from.debt()+from.unposted >= (from.window+1)/2 {
+		t.hurry = true
 	}
 }
 
