@@ -111,6 +111,8 @@ for group in "$@"; do
 		need /etc/libibverbs.d ibverbs-providers
 		need ibv_devinfo ibverbs-utils
 		need ib_send_lat perftest
+		need dropbear dropbear-bin
+		need ssh openssh-client
 		;;
 	cluster)
 		need ip iproute2
