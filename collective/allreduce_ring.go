@@ -33,7 +33,7 @@ var allreduceRing = Algorithm{
 		var tmp []byte
 		inPlace := same(a.Send, a.Recv)
 		if inPlace {
-			tmp = p.Scratch(slotInput, s.len(0, 1)) // the first block is the longest
+			tmp = p.Scratch(slotInput, s.longest())
 		}
 		from := a.Send // holds the block to pass on
 		for k := range size - 1 {

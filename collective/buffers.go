@@ -32,7 +32,8 @@ func pieces(dst, src []byte) {
 }
 
 // split cuts a vector into parts blocks of whole units. Blocks differ by at
-// most one unit, the longer ones come first, and blocks may be empty.
+// most one unit, the longer ones are spread evenly, and blocks may be empty: so
+// halves of the blocks are halves of the vector, also with fewer units than parts.
 type split struct {
 	bytes, unit, parts int
 }
@@ -40,7 +41,13 @@ type split struct {
 // at returns where block i starts, and the end of the vector for i = parts.
 func (s split) at(i int) int {
 	units := (s.bytes + s.unit - 1) / s.unit
-	return min(s.bytes, s.unit*(i*(units/s.parts)+min(i, units%s.parts)))
+	return min(s.bytes, s.unit*(i*(units/s.parts)+i*(units%s.parts)/s.parts))
+}
+
+// longest returns the length of the longest block.
+func (s split) longest() int {
+	units := (s.bytes + s.unit - 1) / s.unit
+	return min(s.bytes, s.unit*((units+s.parts-1)/s.parts))
 }
 
 // of returns blocks lo to hi-1 of a vector.

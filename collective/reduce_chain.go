@@ -74,7 +74,7 @@ func reduceChainRoot(p Peer, a Args, s split) error {
 	if size == 1 {
 		return nil
 	}
-	tmp := p.Scratch(slotInput, s.len(0, 1)) // the first segment is the longest
+	tmp := p.Scratch(slotInput, s.longest())
 	for i := range s.parts {
 		val := s.of(a.Recv, i, i+1)
 		in := tmp[:len(val)]

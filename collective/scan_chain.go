@@ -23,7 +23,7 @@ var scanChain = Algorithm{
 		}
 		var tmp []byte
 		if inPlace && rank > 0 {
-			tmp = p.Scratch(slotInput, s.len(0, 1))
+			tmp = p.Scratch(slotInput, s.longest())
 		}
 		return chain(p, s, a.Recv, func(i int) []byte {
 			if inPlace {
@@ -56,7 +56,7 @@ var exscanChain = Algorithm{
 			val = p.Scratch(slotVector, len(a.Send))
 		}
 		if inPlace && rank > 0 {
-			tmp = p.Scratch(slotInput, s.len(0, 1))
+			tmp = p.Scratch(slotInput, s.longest())
 		}
 		return chain(p, s, val, func(i int) []byte {
 			if inPlace {
