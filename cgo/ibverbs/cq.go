@@ -30,6 +30,7 @@ type channel struct {
 
 	mu     sync.Mutex // held over Next, and over the end of its CQs
 	queues []*cq
+	bell   [8]byte // what was read from a thread's event descriptor
 }
 
 func (d *device) CreateCompChannel() (rdma.CompChannel, error) {

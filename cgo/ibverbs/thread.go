@@ -139,11 +139,14 @@ func (q *cq) ringEmpty() error {
 	return nil
 }
 
+// bellRing is what is written to an event descriptor: 1 in the order of little-endian machines; any other number
+// rings as well.
+var bellRing = [8]byte{1}
+
 // ringBell adds one to an event descriptor.
 func ringBell(fd int) {
-	one := [8]byte{1} // in the order of little-endian machines; any other number rings as well
 	for {
-		if _, err := syscall.Write(fd, one[:]); err != syscall.EINTR {
+		if _, err := syscall.Write(fd, bellRing[:]); err != syscall.EINTR {
 			return
 		}
 	}
@@ -158,11 +161,10 @@ func (ch *channel) openBell() error {
 	return nil
 }
 
-// takeBell takes one notification from the event descriptor.
+// takeBell takes one notification from the event descriptor. The caller holds mu.
 func (ch *channel) takeBell() (bool, error) {
-	var b [8]byte
 	for {
-		switch _, err := syscall.Read(ch.fd, b[:]); err {
+		switch _, err := syscall.Read(ch.fd, ch.bell[:]); err {
 		case nil:
 			return true, nil
 		case syscall.EINTR:
