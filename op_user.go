@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/weft-hpc/weft/collective"
 )
@@ -42,10 +43,12 @@ func OpSlice[T any](name string, commutative bool, f func(inout, in []T)) Op[T] 
 	if f == nil {
 		panic("weft: OpSlice " + name + " without a function")
 	}
+	pieces := sync.Pool{New: func() any { return new([64]T) }}
 	right := func(inout, in []T) {
 		// in op inout is wanted in inout, and f leaves its result in its first: so
 		// through a copy of in, as in is only read.
-		var piece [64]T
+		piece := pieces.Get().(*[64]T)
+		defer pieces.Put(piece)
 		for len(inout) > 0 {
 			n := copy(piece[:], in)
 			f(piece[:n], inout[:n])
