@@ -164,6 +164,10 @@ func TestAgentsBindings(t *testing.T) {
 	run1(t, nil, on("a,b", "--report-bindings", "true")...).want(t, 0, "weftrun: rank 0 on host a is not bound", "weftrun: rank 1 on host b is not bound")
 }
 
+func TestAgentsTellTheTime(t *testing.T) {
+	run1(t, nil, on("a,b", "--verbose", "true")...).want(t, 0, "weftrun: host a: rank 0, ", "weftrun: 2 agents: commands run after ", "all ready after ")
+}
+
 func TestAgentsStdin(t *testing.T) {
 	data := make([]byte, big)
 	for i := range data {

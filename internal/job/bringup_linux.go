@@ -19,7 +19,9 @@ func (s *supervisor) bringUp(signals, children <-chan os.Signal) error {
 		return nil
 	}
 	f := s.far
+	began := time.Now()
 	f.startAgents()
+	forked := time.Since(began)
 	wait := f.startWait()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -44,6 +46,11 @@ func (s *supervisor) bringUp(signals, children <-chan os.Signal) error {
 	if f.err != nil {
 		return f.err
 	}
+	if s.plan.Spec.Verbose {
+		took := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+		s.say("%s: commands run after %v, the first agent up after %v, the last after %v, all ready after %v", count(len(f.sites), "agent"),
+			took(forked), took(f.firstUp.Sub(began)), took(f.lastUp.Sub(began)), took(time.Since(began)))
+	}
 	return f.begin()
 }
 
@@ -61,6 +68,9 @@ func (s *supervisor) hearFar(n *farNote) {
 		}
 	case n.up:
 		if f.sites[n.site].state == awaited {
+			if f.lastUp = time.Now(); f.firstUp.IsZero() {
+				f.firstUp = f.lastUp
+			}
 			f.assign(n.site)
 		}
 	case n.down:

@@ -38,6 +38,8 @@ type far struct {
 	err    error   // why the job cannot be started
 	began  bool    // the ranks were told to start
 	closed bool
+
+	firstUp, lastUp time.Time // of agents
 }
 
 // site is what the supervisor knows of one of the other hosts.
