@@ -257,7 +257,7 @@ func (t *Transport) stagePiece(e *endpoint, x *transfer, rail int) bool {
 	var addr uint64
 	var lkey uint32
 	if x.direct {
-		n = min(n, t.chunk)
+		n = min(n, e.conn.chunk)
 		addr, lkey = addressOf(x.payload)+uint64(at), x.lease.lkey(rail)
 	} else {
 		n = min(n, t.tune.segment)

@@ -42,6 +42,8 @@ type conn struct {
 	unposted int    // receives in Transport.refill that c pays for
 
 	remote           uint32 // the peer's name for the connection
+	chunk            int    // of one RDMA write
+	reads            int    // that the peer answers at once
 	sendSeq, recvSeq uint32
 
 	posting   *transfer // not wholly posted
@@ -228,6 +230,10 @@ func (t *Transport) meet(c *conn) {
 		return
 	}
 	c.allowed, c.remote = int(c.hello.window), c.hello.conn
+	c.chunk, c.reads = t.chunk, int(c.hello.rails[0].reads)
+	for i := range c.hello.rails {
+		c.chunk = int(min(uint64(c.chunk), c.hello.rails[i].maxMessage))
+	}
 	c.state = connReadying
 	eps, peer := c.eps, c.hello
 	for _, e := range eps {
@@ -317,7 +323,7 @@ func (t *Transport) readied(c *conn, eps []*endpoint, err error) {
 	case err != nil:
 		t.refuse(c, c.epoch, fmt.Errorf("verbs: no connection with %s: %w", t.who(c.peer), err))
 	case c.peer == t.cfg.Rank:
-		c.state = connProbing
+		c.chunk, c.reads = t.chunk, t.tune.reads
 		t.up(c)
 	default:
 		c.state = connWaiting

@@ -48,11 +48,15 @@ func (t *Transport) condemn(peer int, err error) {
 		return
 	}
 	c.doom = err
-	t.doomed = append(t.doomed, c)
+	t.doomed, t.doomedAt = append(t.doomed, c), t.polls
 }
 
-// execute fails the condemned.
-func (t *Transport) execute() int {
+// execute fails the condemned when the CQs are empty, or were polled so often that
+// nothing can be in them from before.
+func (t *Transport) execute(idle bool) int {
+	if len(t.doomed) == 0 || !idle && int(t.polls-t.doomedAt)*pollBatch < t.rails[0].cq.Cap() {
+		return 0
+	}
 	doomed := t.doomed
 	t.doomed = nil
 	for _, c := range doomed {

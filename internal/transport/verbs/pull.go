@@ -73,9 +73,7 @@ func (t *Transport) pump() {
 		n += t.pollCQ(r, nil)
 	}
 	n += t.pushAll()
-	if len(t.doomed) > 0 && n == 0 {
-		n += t.execute()
-	}
+	n += t.execute(n == 0)
 	if n == 0 {
 		runtime.Gosched()
 	}

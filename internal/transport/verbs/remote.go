@@ -131,6 +131,9 @@ func (t *Transport) Get(peer int, from wire.Region, off uint64, dst []byte, toke
 	if err != nil {
 		return err
 	}
+	if c.reads == 0 {
+		return fmt.Errorf("verbs: the device of %s answers no RDMA READ, which Get needs", t.who(peer))
+	}
 	c.used = true
 	if len(dst) > 0 {
 		return t.move(c, transferGet, from, off, dst, token)

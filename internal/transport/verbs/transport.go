@@ -24,7 +24,7 @@ type Transport struct {
 	link     Link
 	rails    []*rail
 	maxEager int
-	chunk    int // of one RDMA write on the slowest rail
+	chunk    int // of one RDMA write on any rail
 
 	conns []*conn     // by rank; nil until used
 	eps   []*endpoint // by index; nil entries are free
@@ -54,9 +54,11 @@ type Transport struct {
 	owing   []*conn  // whose receives must be given back
 	pushing []*conn  // with a transfer that is not wholly posted
 	doomed  []*conn  // failed as soon as the CQs are empty
-	lost    []*conn  // PeerDown is due
-	letters []letter // for the link, which had no room
-	inbox   []letter // from the link
+	// The poll in which the last of them was added.
+	doomedAt uint
+	lost     []*conn  // PeerDown is due
+	letters  []letter // for the link, which had no room
+	inbox    []letter // from the link
 
 	polls    uint
 	hurry    bool      // a peer is owed half of its receives, and they are in refill
@@ -302,9 +304,7 @@ func (t *Transport) work(s transport.Sink, idle bool) int {
 	if len(t.owing) > 0 {
 		t.payDebts()
 	}
-	if len(t.doomed) > 0 && idle {
-		n += t.execute()
-	}
+	n += t.execute(idle)
 	n += len(t.reports)
 	for i := range t.reports { // a sink does not call the transport, so there come no more
 		p := &t.reports[i]
