@@ -361,7 +361,7 @@ for s in "${wanted[@]}"; do
 done
 
 mkdir -p "$out/bin"
-go build -o "$out/bin/" ./cmd/weftrun ./examples/heat2d ./ci/cluster/mesh || exit 1
+go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun || exit 1
 trap 'cluster_down' EXIT
 trap 'exit 130' INT TERM
 cluster_up "$out" n1 n2 n3 n4 || { echo "cluster: the hosts could not be made" >&2; exit 1; }
