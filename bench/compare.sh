@@ -26,7 +26,7 @@ for mpi in openmpi mpich; do
 	"mpicc.$mpi" -O2 -Wall -Wno-stringop-overflow -o "$bin/contestant-$mpi" $peers/contestant.c
 	"mpicc.$mpi" -O2 -Wall -o "$bin/empty-$mpi" $peers/empty.c
 done
-go build -o bin/weftrun ./cmd/weftrun
+CGO_ENABLED=0 go build -o bin/weftrun ./cmd/weftrun # as make build does
 go build -o bin/bench/ ./bench/compare ./bench/osu ./bench/osu/empty
 
 exec bin/bench/compare "$@"

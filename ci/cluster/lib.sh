@@ -34,8 +34,14 @@ cluster_up() {
 	done
 }
 
-# cluster_link HOST up|down: the cable between a host and the switch.
-cluster_link() { ip -n weft-switch link set "$1" "$2"; }
+# cluster_link HOST up|down: the cable between a host and the switch. What hosts have learned of a
+# cable that was pulled is forgotten when it is back.
+cluster_link() {
+	local ns
+	ip -n weft-switch link set "$1" "$2"
+	[[ $2 == up ]] || return
+	for ns in /run/netns/weft-*; do ip -n "${ns##*/}" neigh flush all; done
+}
 
 cluster_left() {
 	local ns

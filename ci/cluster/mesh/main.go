@@ -15,8 +15,15 @@ import (
 
 func main() {
 	hold := flag.Duration("hold", 0, "afterwards, wait this long")
+	busy := flag.Bool("busy", false, "begin anew, until the job is ended")
 	flag.Parse()
-	weft.Main(func(ctx context.Context, world *weft.Comm) error { return mesh(ctx, world, *hold) })
+	weft.Main(func(ctx context.Context, world *weft.Comm) error {
+		for {
+			if err := mesh(ctx, world, *hold); err != nil || !*busy {
+				return err
+			}
+		}
+	})
 }
 
 var sizes = []int{0, 1, 100, 4 << 10, 17_000, 65_537, 1 << 20}
