@@ -12,7 +12,9 @@ func TestManyCollectivesInProgress(t *testing.T) {
 	const many = 100 // more than are remembered otherwise
 	c := New(Config{Rank: 0, Size: 2, Window: 1 << 16})
 	x := c.Open(ContextID(0, 0), []int32{0, 1}, 0).Coll
-	sig := func(seq uint32) wire.Signature { return wire.Signature{Op: uint8(seq%7 + 1), Seq: seq, Count: uint64(seq)} }
+	sig := func(seq uint32) wire.Signature {
+		return wire.Signature{Op: uint8(seq%7 + 1), Seq: seq, Count: uint64(seq)}
+	}
 	// Near the wrap of numbers.
 	first := ^uint32(0) - many/2
 	for i := range uint32(many) {
