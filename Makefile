@@ -9,7 +9,7 @@ N    ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: test-cluster help build demo test race nocgo lint compare test-rdma softroce fuzz cover setup clean
+.PHONY: test-cluster help build demo test race nocgo lint compare test-rdma compare-rdma softroce fuzz cover setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-cluster: ## run jobs on several hosts (network namespaces), under ssh and b
 
 test-rdma: ## run all that wants an RDMA device: on this host's, or in VMs with soft-RoCE; ARGS=STEP...
 	ci/softroce/test.sh $(ARGS)
+
+compare-rdma: setup ## measure verbs against perftest on an RDMA device, as test-rdma; ARGS='--rounds 3' for a short run
+	bench/rdma.sh $(ARGS)
 
 softroce: ## run CMD='...' where there is an RDMA device: in a VM with soft-RoCE, if need be
 	@ci/softroce/run.sh $(ARGS) '$(subst ','\'',$(value CMD))'
