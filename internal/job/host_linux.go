@@ -224,6 +224,32 @@ func (h *host) signal(rank int, sig syscall.Signal) {
 	}
 }
 
+// exiting reports whether the kernel is ending a rank's process.
+func (h *host) exiting(rank int) bool {
+	local, ok := slices.BinarySearch(h.plan.Local, rank)
+	if !ok || h.pids[local] == 0 {
+		return false
+	}
+	stat, err := topo.System.Text(fmt.Sprintf("proc/%d/stat", h.pids[local]))
+	if err != nil {
+		return false
+	}
+	return exiting(stat)
+}
+
+// exiting reads a line of /proc/PID/stat: the first thread is a zombie, whose others are not
+// through yet, or its flags have PF_EXITING.
+func exiting(stat string) bool {
+	const flagsField, pfExiting = 6, 0x4 // the fields behind the name, which may hold anything
+	_, rest, _ := strings.Cut(stat[strings.LastIndexByte(stat, ')')+1:], " ")
+	fields := strings.Fields(rest)
+	if len(fields) <= flagsField {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[flagsField], 10, 64)
+	return err == nil && (flags&pfExiting != 0 || fields[0] == "Z")
+}
+
 // reap collects ended children without waiting. It returns false when there are
 // no children left.
 func (h *host) reap(ended func(rank int, st status)) bool {

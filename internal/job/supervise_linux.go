@@ -18,6 +18,7 @@ const (
 	giveUpWait   = 5 * time.Second        // from SIGKILL to leaving behind what the kernel does not let go
 	orphanWait   = time.Second            // from the last rank's end to the end of what it left behind
 	blameWait    = 100 * time.Millisecond // for the end of a rank that another one misses
+	dyingLimit   = 15 * time.Second       // for one whose process is ending
 	farBlameWait = 3 * time.Second        // the same, when the loss of its host may be the reason
 	joinPatience = 10 * time.Second       // until a wire-up that hangs is talked about
 )
@@ -43,6 +44,7 @@ type supervisor struct {
 	stage   stage
 	next    *time.Timer      // when the stage changes
 	blame   *time.Timer      // when an abort is believed whom it blames
+	blamed  time.Time        // when somebody was
 	part    *time.Timer      // when ranks that have left are told of
 	parted  []control.Report // goodbyes of which others are not told yet
 	speech  *speech
@@ -171,6 +173,10 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			d := s.plan.Spec.Timeout
 			s.end(failure{rank: -1, code: ExitTimeout, lost: -1, text: fmt.Sprintf("the job ran longer than --timeout %v", d)})
 		case <-s.blame.C:
+			if s.dying(s.rec.first.lost) {
+				s.blame.Reset(blameWait)
+				break
+			}
 			s.tell()
 		case <-s.part.C:
 			for _, r := range s.parted {
@@ -317,11 +323,19 @@ func (s *supervisor) failed() {
 			wait = farBlameWait
 		}
 		s.blame.Reset(wait)
+		s.blamed = time.Now()
 		return
 	}
 	s.blame.Stop()
 	s.announce()
 	s.tell()
+}
+
+// dying reports whether the process of a rank on this host is at its end, though the
+// kernel has not told so yet. Others see its connections close first; the rest may take
+// seconds, of RDMA devices for example. It is over within dyingLimit, or not waited for.
+func (s *supervisor) dying(rank int) bool {
+	return time.Since(s.blamed) < dyingLimit && s.host.exiting(rank)
 }
 
 // announce prints the first failure.

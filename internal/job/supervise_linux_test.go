@@ -72,3 +72,17 @@ func TestEndIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestExiting(t *testing.T) {
+	for stat, want := range map[string]bool{
+		"12 (a) b) S 1 12 12 0 -1 4194560 100 0":   false,
+		"12 (heat2d) R 1 12 12 0 -1 4194564 100 0": true,
+		"12 (heat2d) Z 1 12 12 0 -1 4194560 100 0": true,
+		"12 (heat2d) Z": false,
+		"":              false,
+	} {
+		if got := exiting(stat); got != want {
+			t.Errorf("%q: %v", stat, got)
+		}
+	}
+}
