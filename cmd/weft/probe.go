@@ -41,9 +41,12 @@ func (i *info) choices(shm, tcp, verbs topo.Answer) []string {
 	default:
 		inside = "between ranks of this host: nothing, as shm is " + shm.String() + " and tcp " + tcp.String()
 	}
-	between := "to other hosts: not in this release, as weftrun starts ranks on one host"
-	if verbs.State == topo.Present {
-		between += "; between these, --transport verbs uses " + verbs.Why
+	between := "to other hosts: tcp, as verbs is " + verbs.String()
+	switch {
+	case verbs.State == topo.Present:
+		between = "to other hosts: verbs on " + verbs.Why + ", if all ranks of the job can use it, else tcp"
+	case tcp.State != topo.Present:
+		between = "to other hosts: nothing, as verbs is " + verbs.String() + " and tcp " + tcp.String()
 	}
 	out := []string{inside, between}
 	if n := len(i.Cores.Value); n > 0 {

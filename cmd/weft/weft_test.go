@@ -121,10 +121,10 @@ func TestInfoOfAnotherMachine(t *testing.T) {
 func TestChoices(t *testing.T) {
 	yes, no := topo.Answer{State: topo.Present, Why: "w"}, topo.Answer{State: topo.Absent, Why: "no memory"}
 	i := new(info)
-	if c := i.choices(yes, yes, no); !strings.Contains(c[0], "shm, as it works") || !strings.Contains(c[1], "not in this release") {
+	if c := i.choices(yes, yes, no); !strings.Contains(c[0], "shm, as it works") || !strings.Contains(c[1], "tcp, as verbs is absent (no memory)") {
 		t.Error(c)
 	}
-	if c := i.choices(no, no, yes); !strings.Contains(c[1], "--transport verbs uses w") || !strings.Contains(c[0], "nothing, as shm is absent (no memory) and tcp absent") {
+	if c := i.choices(no, no, yes); !strings.Contains(c[1], "verbs on w") || !strings.Contains(c[0], "nothing, as shm is absent (no memory) and tcp absent") {
 		t.Error(c)
 	}
 }
