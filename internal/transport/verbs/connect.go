@@ -484,6 +484,7 @@ func (t *Transport) tell(peer int, h *hello) {
 func (t *Transport) postLetters() int {
 	n := 0
 	var stuck []letter
+	t.linkUsed = true
 	letters := t.letters
 	t.letters = nil
 	for _, l := range letters {

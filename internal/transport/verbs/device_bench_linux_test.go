@@ -3,12 +3,12 @@ package verbs
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weft-hpc/weft/internal/pause"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
@@ -53,10 +53,10 @@ func benchWorld(b *testing.B) (w *world, sinks [2]*benchSink) {
 	return w, sinks
 }
 
-// spin polls, and gives the core away when nothing happens.
+// spin polls, as the engine does while it spins.
 func spin(t *Transport, s *benchSink) {
 	if t.Poll(s) == 0 {
-		runtime.Gosched()
+		pause.Spin(1)
 	}
 }
 
@@ -216,5 +216,13 @@ func BenchmarkDeviceBulk(b *testing.B) {
 			<-done
 			best(b, marks, step, n)
 		})
+	}
+}
+
+// BenchmarkDevicePoll is a Poll that finds nothing.
+func BenchmarkDevicePoll(b *testing.B) {
+	w, s := benchWorld(b)
+	for b.Loop() {
+		w.ranks[0].Poll(s[0])
 	}
 }

@@ -59,6 +59,8 @@ type Transport struct {
 	lost     []*conn  // PeerDown is due
 	letters  []letter // for the link, which had no room
 	inbox    []letter // from the link
+	// The link was called since its Arm said that nothing is left to do.
+	linkUsed bool
 
 	polls    uint
 	hurry    bool      // a peer is owed half of its receives, and they are in refill
@@ -115,8 +117,11 @@ type mark struct {
 
 // Bits of Transport.due.
 const (
-	dueNow   = 1 << iota // it must be done before this rank may sleep
-	dueClock             // it is time to look at the clock
+	dueJobs   = 1 << iota // results of jobs, or marks
+	dueLink               // the link has something
+	dueNotice             // a completion channel has a notification
+	dueEvents             // a device has an event
+	dueClock              // it is time to look at the clock
 )
 
 type once bool
@@ -134,6 +139,7 @@ func Open(cfg Config) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{cfg: cfg, job: jobHash(cfg.Job), link: cfg.Control, conns: make([]*conn, cfg.Size)}
+	t.linkUsed = true
 	t.wake.init()
 	err := t.open()
 	if err == nil {

@@ -14,12 +14,6 @@ import (
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
-// What an event of epoll is about, in Fd of its data: a rail, or one of these.
-const (
-	linkEvent int32 = -1 - iota
-	wakeEvent
-)
-
 // tickEvery is how often the clock is acted upon.
 const tickEvery = 100 * time.Millisecond
 
@@ -32,17 +26,17 @@ func (t *Transport) openWaiting() (err error) {
 	if w.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: eventfd: %w", err)
 	}
-	watch := func(fd int, about int32) {
-		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: about}
+	watch := func(fd int, due uint32) { // what is due then is in Fd of the event's data
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(due)}
 		if e := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &ev); e != nil && err == nil {
 			err = fmt.Errorf("verbs: epoll: %w", e)
 		}
 	}
-	watch(w.fd, wakeEvent)
-	watch(t.link.FD(), linkEvent)
-	for i, r := range t.rails {
-		watch(r.channel.FD(), int32(i))
-		watch(r.dev.EventFD(), int32(i))
+	watch(w.fd, 0)
+	watch(t.link.FD(), dueLink)
+	for _, r := range t.rails {
+		watch(r.channel.FD(), dueNotice)
+		watch(r.dev.EventFD(), dueEvents)
 	}
 	return err
 }
@@ -63,15 +57,18 @@ func (t *Transport) Arm() bool {
 	if len(t.refill) > 0 {
 		t.postRefill()
 	}
-	if len(t.kept)+len(t.reports)+len(t.doomed)+len(t.lost) > 0 || t.due.Load()&dueNow != 0 {
+	if len(t.kept)+len(t.reports)+len(t.doomed)+len(t.lost) > 0 || t.due.Load()&^dueClock != 0 {
 		return false
 	}
 	if len(t.owing) > 0 {
 		t.payDebts()
 	}
-	if !t.link.Arm() {
-		t.due.Or(dueNow)
-		return false
+	if t.linkUsed { // what it does not report by its FD
+		if !t.link.Arm() {
+			t.due.Or(dueLink)
+			return false
+		}
+		t.linkUsed = false
 	}
 	for _, r := range t.rails {
 		if r.dead != nil {
@@ -185,9 +182,7 @@ func (t *Transport) Wait(d time.Duration) {
 		t.due.Or(dueClock)
 	default:
 		for i := range n {
-			if events[i].Fd != wakeEvent {
-				t.due.Or(dueNow)
-			}
+			t.due.Or(uint32(events[i].Fd))
 		}
 	}
 }
@@ -200,7 +195,7 @@ func (t *Transport) MarkDown(peer int, err error) {
 	t.mu.Lock()
 	t.marks = append(t.marks, mark{peer, fmt.Errorf("verbs: %s has ended: %w", t.who(peer), err)})
 	t.mu.Unlock()
-	t.due.Or(dueNow)
+	t.due.Or(dueJobs)
 	t.Wake()
 }
 
@@ -217,7 +212,7 @@ func (t *Transport) background(work func() error, then func(error)) {
 		t.mu.Lock()
 		t.results = append(t.results, result{then, err})
 		t.mu.Unlock()
-		t.due.Or(dueNow)
+		t.due.Or(dueJobs)
 		t.Wake()
 	})
 }
@@ -236,35 +231,42 @@ func (t *Transport) takeResults() int {
 	return len(results) + len(marks)
 }
 
-// tend looks after everything but completions.
+// tend looks after everything but completions: what is due, and all of it now and then.
 func (t *Transport) tend() int {
-	t.due.Store(0)
-	n := t.takeResults()
-	n += t.pollLink()
-	for _, r := range t.rails {
-		n += t.events(r)
+	due := t.due.Swap(0)
+	if t.polls&(t.tune.linkEvery-1) == 0 {
+		due = dueJobs | dueLink | dueNotice | dueEvents | dueClock
 	}
-	now := time.Now()
-	if now.Sub(t.ticked) >= tickEvery {
-		t.ticked = now
-		t.tick(now)
+	n := 0
+	if due&dueJobs != 0 {
+		n += t.takeResults()
+	}
+	if due&dueLink != 0 {
+		n += t.pollLink()
+	}
+	for _, r := range t.rails {
+		if due&dueNotice != 0 && r.dead == nil {
+			// There is one for each time that the CQ was armed.
+			if _, _, err := r.channel.Next(); err != nil {
+				t.railDead(r, err)
+			}
+		}
+		if due&dueEvents != 0 {
+			n += t.events(r)
+		}
+	}
+	if due&dueClock != 0 {
+		if now := time.Now(); now.Sub(t.ticked) >= tickEvery {
+			t.ticked = now
+			t.tick(now)
+		}
 	}
 	return n
 }
 
-// events takes the notifications and events of a device.
+// events takes the events of a device.
 func (t *Transport) events(r *rail) int {
 	n := 0
-	for r.dead == nil {
-		_, more, err := r.channel.Next()
-		if err != nil {
-			t.railDead(r, err)
-			return n + 1
-		}
-		if !more {
-			break
-		}
-	}
 	for r.dead == nil {
 		e, more, err := r.dev.NextEvent()
 		if err != nil {
@@ -325,6 +327,7 @@ func (t *Transport) pollLink() int {
 // readLink takes what the link has. Nothing is done about it yet, but that peers whose
 // processes are gone are condemned.
 func (t *Transport) readLink() int {
+	t.linkUsed = true
 	n := t.link.Poll(linkSink{t})
 	t.link.Wait(0) // takes a Wake back, which would keep its FD readable
 	return n
