@@ -204,7 +204,7 @@ func windowIdle(ctx context.Context, c *weft.Comm) error {
 	if _, err := w.Notified(ctx, 0, 0); err != nil {
 		return err
 	}
-	if used := processorTime() - before; used > 50*time.Millisecond {
+	if used := processorTime() - before; used > idleLimit() {
 		return fmt.Errorf("one second in Notified took %v of processor time", used)
 	}
 	return w.Close(ctx)

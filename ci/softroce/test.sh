@@ -102,6 +102,7 @@ if [[ ${1-} == --inside ]]; then
 	# shellcheck source=ci/softroce/counters.sh
 	. ci/softroce/counters.sh
 	export WEFT_RDMA_DEVICE=$device PATH=$bin:$PATH
+	! grep -q "QEMU TCG" /proc/cpuinfo || export WEFT_TEST_EMULATED=1
 	run_steps
 	echo "$passed $failed" >"$programs/inside"
 	(( failed == 0 ))
