@@ -102,6 +102,7 @@ func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *con
 	l.transports = []transport.Transport{t}
 	l.route = routeAll(l.size, l.rank, t)
 	l.arena = t.Arena()
+	l.wait(t)
 	l.via = "verbs: " + why + "; " + t.About()
 	return l, nil
 }

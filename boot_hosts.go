@@ -79,6 +79,7 @@ func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config
 			if l.arena == nil {
 				l.arena = v.Arena()
 			}
+			l.wait(v)
 			return v, "verbs between hosts, which every rank can use; " + v.About(), nil
 		}
 	}
@@ -146,4 +147,13 @@ func openVerbs(client *control.Client, cfg *config, outOfBand *tcp.Transport, a 
 		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
 	}
 	return t, nil
+}
+
+// wait has waits poll as long as suits t, unless ranks share cores. Where that is long, so is
+// the tick, which costs the more the slower the machine.
+func (l *link) wait(t *verbs.Transport) {
+	if l.policy.Spin > 0 {
+		l.policy.Spin = t.Patience()
+		l.policy.Tick = max(l.policy.Tick, 2*t.Patience())
+	}
 }

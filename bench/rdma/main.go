@@ -70,6 +70,7 @@ type options struct {
 	block              time.Duration
 	out                string
 	only               string
+	bind               string
 }
 
 func main() {
@@ -81,6 +82,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
 	flag.DurationVar(&o.block, "block", time.Second, "wanted length of one block of ours")
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this `file`")
+	flag.StringVar(&o.bind, "bind-to", "core", "what ranks are bound to, as weftrun takes it")
 	flag.StringVar(&o.only, "only", "", "measure only rows whose name contains this `text`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -147,7 +149,7 @@ func measure(ctx context.Context, o options) error {
 	m := report.ThisMachine()
 	fmt.Printf("%s, %d processors, Linux %s, %s\n%s:%d: %s\n", m.Processor, m.CPUs, m.Kernel, m.Go, c.Device, c.Port, c.Why)
 	s, err := contest.Start(ctx, contest.Spec{Name: "weft", Ranks: 2,
-		Argv: []string{o.weftrun, "-n", "2", "--transport", "verbs", "--device", c.Device, o.osu, "{dir}"}})
+		Argv: []string{o.weftrun, "-n", "2", "--transport", "verbs", "--device", c.Device, "--bind-to", o.bind, o.osu, "{dir}"}})
 	if err != nil {
 		return err
 	}

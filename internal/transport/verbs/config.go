@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-hpc/weft/internal/arena"
 	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
 	"github.com/weft-hpc/weft/rdma"
 )
 
@@ -93,6 +94,9 @@ func defaultTuning(soft bool, size int) tuning {
 		// The kernel answers when it gets the processor: on a machine that has none to spare, 67 ms, as is usual
 		// elsewhere, repeat packets that were not lost. Seven times this is below two seconds.
 		u.window, u.timeout, u.retries, u.rnrRetries, u.keepAlive = 32, 250*time.Millisecond, 6, 6, time.Second
+		// A packet costs much more than a copy there, and a rendezvous costs five of them.
+		u.segment, u.receives, u.sends = 64<<10+prefixSize+wire.MaxSize, 160, 48
+		u.maxRecvs = u.receives + 8*size
 	}
 	return u
 }

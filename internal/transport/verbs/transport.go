@@ -218,6 +218,15 @@ func (t *Transport) About() string {
 	return "verbs on " + strings.Join(parts, "; and on ")
 }
 
+// Patience is how long it is worth to poll for an answer before sleeping: soft-RoCE is so slow
+// that a process which falls asleep at once would do so for every message.
+func (t *Transport) Patience() time.Duration {
+	if soft(&t.rails[0].info) {
+		return 5 * time.Millisecond
+	}
+	return 200 * time.Microsecond
+}
+
 func (t *Transport) notice(format string, args ...any) {
 	if t.cfg.Notice != nil {
 		t.cfg.Notice(fmt.Sprintf(format, args...))
