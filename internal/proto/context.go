@@ -108,7 +108,7 @@ func (c *Core) Open(id uint32, members []int32, rank int) *Comm {
 	early := s.notice
 	*s = commSlot{comm: m, used: true, gen: gen}
 	if early != nil && early.id == id && m.P2P.speaks(early.src, early.peer) && m.P2P.has(early.err.By) {
-		c.notify(m, early.err.By, early.payload)
+		c.notify(m, early.err.By, early.err.Lost, early.payload)
 		c.revoke(m, early.err)
 	}
 	c.matchEarly(index)

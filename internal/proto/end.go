@@ -128,6 +128,9 @@ func LostRank(err error) int {
 	if lost, ok := errors.AsType[*lostError](err); ok {
 		return lost.rank
 	}
+	if revoked, ok := errors.AsType[*RevokedError](err); ok {
+		return revoked.Lost - 1
+	}
 	return -1
 }
 
@@ -251,22 +254,25 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if len(payload) > maxReason {
 		payload = payload[:maxReason]
 	}
-	c.notify(m, m.P2P.rank, payload)
+	c.notify(m, m.P2P.rank, LostRank(err)+1, payload)
 	c.revoke(m, err)
 }
 
 // notify tells all members that a communicator is revoked, and by whom, which
-// travels as the tag. Every member that
+// travels as the tag, and whose loss is the cause, which travels as the bytes. Every member that
 // learns of it does so, so that all do even if the first one dies half-way, and
 // so that nobody hears a member's Goodbye before he hears why it left. Notices
 // go before anything else: a CANCELACK after one needs no explanation.
-func (c *Core) notify(m *Comm, by int32, payload []byte) {
+func (c *Core) notify(m *Comm, by int32, lost int, payload []byte) {
 	for _, w := range m.members {
 		if w == c.rank || c.peers[w].gone != nil {
 			continue
 		}
 		a := c.emit(SendFrame, w)
 		a.Header = wire.Header{Kind: wire.Revoke, Ctx: m.P2P.id, Src: m.P2P.rank, Tag: by}
+		if lost > 0 {
+			a.Header.Flags, a.Header.Bytes = wire.HasBytes, uint64(lost)
+		}
 		a.Payload = payload
 	}
 }
@@ -294,6 +300,12 @@ func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 	if code := int(payload[0]); code < len(causes) {
 		e.Cause = causes[code]
 	}
+	if h.Flags&wire.HasBytes != 0 {
+		if h.Bytes == 0 || h.Bytes > uint64(len(c.peers)) {
+			return violation(peer, h, "it blames a rank that does not exist")
+		}
+		e.Lost = int(h.Bytes)
+	}
 	x := c.context(h.Ctx)
 	if x == nil {
 		if !c.closed(h.Ctx) {
@@ -308,7 +320,7 @@ func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 		return violation(peer, h, fmt.Sprintf("the communicator has no rank %d", e.By))
 	}
 	if x.comm.revoked == nil {
-		c.notify(x.comm, e.By, slices.Clone(payload))
+		c.notify(x.comm, e.By, e.Lost, slices.Clone(payload))
 		c.revoke(x.comm, e)
 	}
 	return nil

@@ -88,6 +88,7 @@ type RevokedError struct {
 	By     int32 // rank in the communicator
 	Reason string
 	Cause  error // why, if it is an error of this package
+	Lost   int   // the world rank whose loss is the cause, and one more; 0 if none is
 }
 
 func (e *RevokedError) Error() string {
