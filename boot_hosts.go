@@ -153,6 +153,7 @@ func openVerbs(client *control.Client, cfg *config, outOfBand *tcp.Transport, a 
 // the tick, which costs the more the slower the machine.
 func (l *link) wait(t *verbs.Transport) {
 	if l.policy.Spin > 0 {
+		l.policy.NoPause = true // a poll is a call into the library
 		l.policy.Spin = t.Patience()
 		l.policy.Tick = max(l.policy.Tick, 2*t.Patience())
 	}

@@ -99,7 +99,9 @@ func (e *Engine) driveIO() {
 			idle = 0
 		case idle < ioPolls:
 			idle++
-			pause.Spin(1)
+			if !e.policy.NoPause {
+				pause.Spin(1)
+			}
 		default:
 			idle = 0
 			if !e.arm(roleIO) {

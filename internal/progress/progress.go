@@ -46,6 +46,9 @@ type Policy struct {
 	Polls int
 	// Spin is how long it polls without giving the core away.
 	Spin time.Duration
+	// NoPause leaves out the PAUSE between two polls. It spares the other thread of a core, which a
+	// poll that takes long does by itself, and costs much in a virtual machine.
+	NoPause bool
 	// Yields is how often it then gives the core to somebody else.
 	Yields int
 	// Yield gives the core away once: to other processes, or to other

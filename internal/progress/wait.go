@@ -121,7 +121,9 @@ func (e *Engine) pollBurst(op *Op, n int) (busy bool) {
 		if e.poll() > 0 || op.Finished() {
 			return true
 		}
-		pause.Spin(1)
+		if !e.policy.NoPause {
+			pause.Spin(1)
+		}
 	}
 	return false
 }
