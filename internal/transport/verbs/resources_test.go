@@ -124,13 +124,15 @@ func TestMemoryIsFlat(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	_, r := ranksOf(t, 2, options{tune: func(u *tuning) { quick(u); u.keepAlive = 100 * time.Millisecond }})
 	meet(t, r[0], r[1])
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	start := time.Now()
+	for r[0].Stats().KeepAlives < 3 && time.Since(start) < 30*time.Second {
 		r[0].Poll(r[0])
 		r[1].Poll(r[1])
 		time.Sleep(time.Millisecond)
 	}
-	if n := r[0].Stats().KeepAlives; n < 2 || n > 11 {
-		t.Errorf("%d keep-alives in a second, every 100 ms", n)
+	// A machine that is busy may be late with them; nobody may be early.
+	if n, most := r[0].Stats().KeepAlives, uint64(time.Since(start)/(100*time.Millisecond))+1; n < 3 || n > most {
+		t.Errorf("%d keep-alives in %v, every 100 ms", n, time.Since(start))
 	}
 }
 
