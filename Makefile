@@ -4,6 +4,9 @@
 BIN  := bin
 TOOL := go tool -modfile=ci/tools/go.mod
 
+# What runs tests: CI takes gotestsum, which also lists the tests that were skipped, and why.
+GOTEST ?= go test
+
 # What `make demo` runs: make demo N=2 ARGS='-in my.png'
 N    ?= 4
 ARGS ?=
@@ -12,7 +15,7 @@ ARGS ?=
 .PHONY: test-cluster help build demo test race nocgo lint compare test-rdma compare-rdma softroce fuzz cover setup clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:
 	@ci/setup.sh go
@@ -25,7 +28,7 @@ demo: build ## solve a heat problem on four ranks and draw the answer
 	$(BIN)/weftrun -n $(N) $(BIN)/heat2d -check -show -size 640 -steps 800 $(ARGS)
 
 test: setup ## run all tests
-	go test ./...
+	$(GOTEST) ./...
 
 race: setup ## run all tests under the race detector
 	@ci/setup.sh cc

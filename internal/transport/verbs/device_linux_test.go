@@ -16,7 +16,7 @@ func realSpec(t testing.TB) string {
 	t.Helper()
 	spec := os.Getenv("WEFT_RDMA_DEVICE")
 	if spec == "" {
-		t.Skip("no RDMA device named: set WEFT_RDMA_DEVICE=rxe0 to test on it")
+		t.Skip("no RDMA device named: set WEFT_RDMA_DEVICE=rxe0 to test on it, as make test-rdma does")
 	}
 	return spec
 }
