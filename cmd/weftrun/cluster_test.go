@@ -24,9 +24,6 @@ import (
 // TestTheSameUnderAgents runs the other tests of this package with all ranks
 // under agents. What they say of weftrun must hold there too.
 func TestTheSameUnderAgents(t *testing.T) {
-	if overAgents {
-		t.Skip("this is the inner run")
-	}
 	if testing.Short() {
 		t.Skip("it takes as long as all the others")
 	}

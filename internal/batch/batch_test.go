@@ -312,18 +312,6 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestVnodeCPUs(t *testing.T) {
-	got, err := VnodeCPUs("(host1:ncpus=4:mem=2gb+host1[1]:ncpus=2)+(host2:ncpus=4)+(host1:ncpus=1)")
-	if d := cmp.Diff(map[string]int{"host1": 7, "host2": 4}, got); err != nil || d != "" {
-		t.Errorf("%v %s", err, d)
-	}
-	for _, bad := range []string{"", "(a:ncpus=1", "a:ncpus=1)", "((a:ncpus=1))", "(a:ncpus)", "(a:ncpus=x)", "(a[x]:ncpus=1)", "(a b:ncpus=1)"} {
-		if got, err := VnodeCPUs(bad); err == nil || !strings.Contains(err.Error(), "not understood") {
-			t.Errorf("%q: %v, %v", bad, got, err)
-		}
-	}
-}
-
 func TestTimeLeft(t *testing.T) {
 	answers := func(out string, err error) func(string, ...string) (string, error) {
 		return func(string, ...string) (string, error) { return out, err }
@@ -404,6 +392,5 @@ func FuzzSystems(f *testing.F) {
 				t.Fatalf("%v: %+v", env, j)
 			}
 		}
-		_, _ = VnodeCPUs(pairs)
 	})
 }

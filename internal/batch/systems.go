@@ -2,7 +2,6 @@ package batch
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -196,56 +195,4 @@ func (j *Job) lsf(src Source) error {
 		return fmt.Errorf("none of LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE, LSB_DJOB_RANKFILE, LSB_HOSTS is set")
 	}
 	return nil
-}
-
-// VnodeCPUs reads PBS's exec_vnode, such as (n1:ncpus=4:mem=2gb+n1[1]:ncpus=2)+(n2:ncpus=4),
-// and returns the processors of each host.
-func VnodeCPUs(text string) (map[string]int, error) {
-	out := make(map[string]int)
-	bad := func(part string) error { return fmt.Errorf("exec_vnode=%q: %q is not understood", text, part) }
-	depth := 0
-	for part := range strings.SplitSeq(text, "+") {
-		vnode := part
-		if s, ok := strings.CutPrefix(vnode, "("); ok {
-			depth++
-			vnode = s
-		}
-		if s, ok := strings.CutSuffix(vnode, ")"); ok {
-			depth--
-			vnode = s
-		}
-		if depth < 0 || depth > 1 {
-			return nil, bad(part)
-		}
-		f := strings.Split(vnode, ":")
-		name := f[0]
-		if i := strings.IndexByte(name, '['); i > 0 && strings.HasSuffix(name, "]") { // a part of a host: n1[0]
-			if _, err := strconv.Atoi(name[i+1 : len(name)-1]); err != nil {
-				return nil, bad(part)
-			}
-			name = name[:i]
-		}
-		if err := checkName(name); err != nil {
-			return nil, bad(part)
-		}
-		cpus := 0
-		for _, resource := range f[1:] {
-			key, value, ok := strings.Cut(resource, "=")
-			if !ok {
-				return nil, bad(part)
-			}
-			if key == "ncpus" {
-				n, err := strconv.Atoi(value)
-				if err != nil || n < 0 {
-					return nil, bad(part)
-				}
-				cpus = n
-			}
-		}
-		out[name] += cpus
-	}
-	if depth != 0 {
-		return nil, bad(text)
-	}
-	return out, nil
 }
