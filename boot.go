@@ -43,14 +43,23 @@ func connect(ctx context.Context, cfg *config, client *control.Client) (*link, e
 	return nil, fmt.Errorf("%w: there is no transport %q; use auto, shm, tcp or verbs", ErrTransport, asked)
 }
 
-func connectShm(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
-	env := client.Env()
+// openShm maps the memory that the ranks of this host share.
+func openShm(env *control.Env) (*shm.Transport, error) {
 	if env.Segment == nil {
 		return nil, fmt.Errorf("%w: shm: the launcher gave no segment of shared memory; start the job with weftrun of this version", ErrTransport)
 	}
 	t, err := shm.Open(env.Segment, shm.Config{Index: env.LocalRank, World: env.LocalRanks, Oversubscribed: env.Oversubscribed})
 	if err != nil {
 		return nil, fmt.Errorf("%w: shm: %w", ErrTransport, err)
+	}
+	return t, nil
+}
+
+func connectShm(ctx context.Context, l *link, client *control.Client, why string) (*link, error) {
+	env := client.Env()
+	t, err := openShm(&env)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := client.Join(ctx, nil); err != nil {
 		t.Close()
@@ -75,6 +84,15 @@ func listen(client *control.Client) (*tcp.Transport, error) {
 	return t, nil
 }
 
+// join joins the job with the card of t, and tells t those of the others.
+func join(ctx context.Context, client *control.Client, t *tcp.Transport) error {
+	cards, err := client.Join(ctx, t.Card())
+	if err != nil {
+		return err
+	}
+	return t.SetCards(cards)
+}
+
 // notices prints what a transport has to tell the user.
 func notices(rank int) func(string) {
 	return func(line string) { fmt.Fprintf(os.Stderr, "weft: rank %d: %s\n", rank, line) }
@@ -91,11 +109,7 @@ func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *con
 		outOfBand.Close()
 		return nil, err
 	}
-	cards, err := client.Join(ctx, outOfBand.Card())
-	if err == nil {
-		err = outOfBand.SetCards(cards)
-	}
-	if err != nil {
+	if err := join(ctx, client, outOfBand); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -112,11 +126,7 @@ func connectTCP(ctx context.Context, l *link, client *control.Client, why string
 	if err != nil {
 		return nil, err
 	}
-	cards, err := client.Join(ctx, t.Card())
-	if err == nil {
-		err = t.SetCards(cards)
-	}
-	if err != nil {
+	if err := join(ctx, client, t); err != nil {
 		t.Close()
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package weft
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/weft-hpc/weft/cgo/ibverbs"
@@ -23,12 +22,9 @@ func connectHosts(ctx context.Context, l *link, client *control.Client, cfg *con
 	env := client.Env()
 	var inside *shm.Transport
 	if env.LocalSize() > 1 {
-		if env.Segment == nil {
-			return nil, fmt.Errorf("%w: shm: the launcher gave no segment of shared memory; start the job with weftrun of this version", ErrTransport)
-		}
 		var err error
-		if inside, err = shm.Open(env.Segment, shm.Config{Index: env.LocalRank, World: env.LocalRanks, Oversubscribed: env.Oversubscribed}); err != nil {
-			return nil, fmt.Errorf("%w: shm: %w", ErrTransport, err)
+		if inside, err = openShm(&env); err != nil {
+			return nil, err
 		}
 		l.arena = inside.Arena()
 	}
@@ -118,7 +114,7 @@ func splitCards(cards [][]byte) (without []string, err error) {
 	for rank, c := range cards {
 		why, card, ok := bytes.Cut(c, []byte{0})
 		if !ok {
-			return nil, errors.New("rank " + fmt.Sprint(rank) + " sent a card without its end; start all ranks from one build")
+			return nil, fmt.Errorf("rank %d sent a card without its end; start all ranks from one build", rank)
 		}
 		if len(why) > 0 {
 			without = append(without, fmt.Sprintf("rank %d: %s", rank, why))
@@ -141,8 +137,7 @@ func openVerbs(client *control.Client, cfg *config, outOfBand *tcp.Transport, a 
 		own = 0
 	}
 	t, err := verbs.Open(verbs.Config{Rank: env.Rank, Size: env.Size, Job: env.Job, Provider: provider, Device: env.Device,
-		NUMA: topo.System.OwnNode(), Control: outOfBand, Arena: a, ArenaBytes: own, Oversubscribed: env.Oversubscribed,
-		Read: cfg.rdmaRead, Notice: notices(env.Rank)})
+		NUMA: topo.System.OwnNode(), Control: outOfBand, Arena: a, ArenaBytes: own, Read: cfg.rdmaRead, Notice: notices(env.Rank)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: verbs: %w", ErrTransport, err)
 	}

@@ -40,8 +40,7 @@ func verbsWorld(t *testing.T, n int, kill *func(int), fn func(ctx context.Contex
 		name := fmt.Sprintf("fake%d", r)
 		fabric.AddCard(name, fake.CardOptions{})
 		opened[r] = &opener{Provider: fabric}
-		v, err := verbs.Open(verbs.Config{Rank: r, Size: n, Job: "test", Provider: opened[r], Device: name, NUMA: -1, Control: l, ArenaBytes: 256 << 20,
-			Oversubscribed: true, Notice: func(line string) { t.Error("notice: " + line) }})
+		v, err := verbs.Open(verbs.Config{Rank: r, Size: n, Job: "test", Provider: opened[r], Device: name, NUMA: -1, Control: l, ArenaBytes: 256 << 20, Notice: func(line string) { t.Error("notice: " + line) }})
 		if err != nil {
 			t.Fatal(err)
 		}

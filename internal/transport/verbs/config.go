@@ -39,8 +39,6 @@ type Config struct {
 	// Arena is an arena of somebody else's to use instead, whose memory stays mapped until
 	// Close has returned.
 	Arena *arena.Arena
-	// Oversubscribed says that there are more ranks than cores: nobody spins then.
-	Oversubscribed bool
 	// Read lets receivers of large messages in arena memory fetch them by RDMA READ.
 	Read bool
 	// Notice takes one line about what the user should know: less memory than wanted, a port
