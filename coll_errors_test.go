@@ -202,31 +202,23 @@ func TestRefusedCollectives(t *testing.T) {
 func TestMismatchOfMore(t *testing.T) {
 	b := func(n int) []float64 { return make([]float64, n) }
 	counts := func(n ...int) weft.Counts { return weft.Counts{N: n} }
+	// The root expects n elements of each rank; one of them sends another number.
+	gatherv := func(n, other int) func(context.Context, *weft.Comm, bool) error {
+		return func(ctx context.Context, c *weft.Comm, odd bool) error {
+			send := b(n)
+			if odd {
+				send = b(other)
+			}
+			return weft.Gatherv(ctx, c, send, b(3*n), counts(n, n, n), 0)
+		}
+	}
 	for name, tc := range map[string]struct {
 		text string // in one of the errors
 		call func(ctx context.Context, c *weft.Comm, odd bool) error
 	}{
-		"gatherv, longer": {"3 and 2 of float64", func(ctx context.Context, c *weft.Comm, odd bool) error {
-			send := b(2)
-			if odd {
-				send = b(3)
-			}
-			return weft.Gatherv(ctx, c, send, b(6), counts(2, 2, 2), 0)
-		}},
-		"gatherv, shorter": {"1 and 2 of float64", func(ctx context.Context, c *weft.Comm, odd bool) error {
-			send := b(2)
-			if odd {
-				send = b(1)
-			}
-			return weft.Gatherv(ctx, c, send, b(6), counts(2, 2, 2), 0)
-		}},
-		"gatherv, large": {"20001 and 20000 of float64", func(ctx context.Context, c *weft.Comm, odd bool) error {
-			send := b(20000)
-			if odd {
-				send = b(20001)
-			}
-			return weft.Gatherv(ctx, c, send, b(60000), counts(20000, 20000, 20000), 0)
-		}},
+		"gatherv, longer":  {"3 and 2 of float64", gatherv(2, 3)},
+		"gatherv, shorter": {"1 and 2 of float64", gatherv(2, 1)},
+		"gatherv, large":   {"20001 and 20000 of float64", gatherv(20000, 20001)},
 		"scatterv": {"2 and 1 of float64", func(ctx context.Context, c *weft.Comm, odd bool) error {
 			recv := b(2)
 			if odd {

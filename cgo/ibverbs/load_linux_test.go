@@ -15,7 +15,8 @@ import (
 	"github.com/weft-hpc/weft/rdma"
 )
 
-// errno numbers as the compiler of the library wants them.
+// libraryWith makes a library of testdata/library.c that behaves as the definitions say, and
+// returns its file.
 func libraryWith(t *testing.T, defines ...string) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
@@ -33,6 +34,7 @@ func libraryWith(t *testing.T, defines ...string) string {
 	return so
 }
 
+// list and opens are definitions: what these calls of the library fail with, 0 for success.
 func list(errno int) string { return fmt.Sprintf("-DLIST=%d", errno) }
 func opens(errno syscall.Errno) string {
 	return fmt.Sprintf("-DOPEN=%d", int(errno))
@@ -71,12 +73,12 @@ func TestNoDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		name    string
-		library string
-		sysfs   map[string]string
-		kind    error
-		errno   syscall.Errno
-		want    []string
+		name  string
+		file  string
+		sysfs map[string]string
+		kind  error
+		errno syscall.Errno
+		want  []string
 	}{
 		{"no library", "/nowhere/libibverbs.so.1", nil, rdma.ErrUnsupported, 0,
 			[]string{"cannot be loaded", "/nowhere/libibverbs.so.1", "No such file", "apt-get install libibverbs1 ibverbs-providers"}},
@@ -92,7 +94,7 @@ func TestNoDevice(t *testing.T) {
 			[]string{"libibverbs shows none"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := New(Options{Library: tc.library})
+			p := New(Options{Library: tc.file})
 			p.sysfs = sysfsWith(t, tc.sysfs)
 			_, err := p.Devices()
 			wantError(t, err, tc.kind, tc.want...)
