@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 
 ci/setup.sh go cc softroce
 mkdir -p out bin/bench
-go build -o bin/ ./cmd/weft ./cmd/weftrun
+go build -o bin/ ./cmd/weft
+CGO_ENABLED=0 go build -o bin/ ./cmd/weftrun # as make build
 go build -o bin/bench/ ./bench/osu ./bench/rdma
 exec ci/softroce/run.sh --timeout 1200 --require-traffic -- bin/bench/rdma --out out/rdma.json "$@"

@@ -58,7 +58,7 @@ sr_forget_device() {
 }
 
 # sr_fetch_kernel: Debian's kernel package, unpacked into the cache, never installed. The
-# package that linux-image-amd64 stands for now; then kept until `make clean`.
+# package that linux-image-amd64 depends on when it is fetched. `make clean` removes it.
 sr_fetch_kernel() {
 	[[ -e $sr_cache/kernel/boot/vmlinux ]] && return 0
 	command -v apt-get >/dev/null || sr_die "the VM's kernel comes from Debian, and there is no apt-get here"
