@@ -1,6 +1,7 @@
 package proto
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -345,5 +346,37 @@ func TestFreeIndexes(t *testing.T) {
 	}
 	if n := c.Close(world); n != 0 {
 		t.Errorf("%d operations are left", n)
+	}
+}
+
+// A communicator that is revoked because a rank is lost says which, to ranks that have not
+// heard of the loss themselves; who blames a rank that does not exist breaks the protocol.
+func TestRevokedNamesTheLost(t *testing.T) {
+	n := newNetwork(3, 1024, 256, 512)
+	var worlds []*Comm
+	for r, c := range n.cores {
+		worlds = append(worlds, c.Open(ContextID(0, 1), []int32{0, 1, 2}, r))
+	}
+	n.cores[0].Lost(1, errors.New("killed by signal 9"))
+	n.cores[0].Revoke(worlds[0], n.cores[0].Gone(1), "rank 1 failed")
+	n.act(0)
+	forged := bytes.Clone(n.links[0][2].frames[0].bytes)
+	n.deliver(0, 2)
+	err := worlds[2].Err()
+	if !errors.Is(err, ErrRevoked) || !errors.Is(err, ErrPeerLost) || LostRank(err) != 1 {
+		t.Errorf("rank 2 has %v, for the loss of rank %d", err, LostRank(err))
+	}
+	for _, blamed := range []uint64{0, 4} {
+		var h wire.Header
+		size, err := wire.Decode(forged, &h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := New(Config{Rank: 2, Size: 3, Window: 1024})
+		c.Open(ContextID(0, 1), []int32{0, 1, 2}, 2)
+		h.Bytes = blamed
+		if err := c.Frame(0, &h, forged[size:]); err == nil {
+			t.Errorf("a frame that blames rank %d of 3 is taken", int64(blamed)-1)
+		}
 	}
 }
