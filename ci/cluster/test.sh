@@ -14,7 +14,7 @@ readonly root=$PWD out=$PWD/out/cluster
 . ci/cluster/slurm.sh
 . ci/cluster/gridengine.sh
 
-steps=(ssh mesh heat2d scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
+steps=(ssh mesh heat2d binding scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
 limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
@@ -91,6 +91,23 @@ step_heat2d() {
 	want 0 job --host n1,n2,n3,n4 "$out/bin/heat2d" -check -size 96 -steps 60 -out '' && says 'max difference to the serial solution: 0' &&
 		want 0 job --host "$hosts" "$out/bin/heat2d" -check -size 96 -steps 60 -out '' &&
 		says 'shm inside a host, tcp between hosts' 'max difference to the serial solution: 0' && empty
+}
+
+# Hosts that let the job use different processors: each agent finds its own.
+step_binding() {
+	cat >"$out/bin/agent" <<-EOF
+		#!/bin/sh
+		case \$(hostname) in n2) cpu=0 ;; *) cpu=1 ;; esac
+		exec taskset -c \$cpu $weftrun "\$@"
+	EOF
+	chmod +x "$out/bin/agent"
+	want 0 job --agent "$out/bin/agent" --report-bindings --host n2,n3 sh -c 'echo $(hostname) $(grep Cpus_allowed_list /proc/self/status)' &&
+		says 'rank 0 on host n2 is bound to processors 0: a core of socket 0' 'rank 1 on host n3 is bound to processors 1: ' \
+			'n2 Cpus_allowed_list: 0' 'n3 Cpus_allowed_list: 1' || return
+	want 0 job --agent "$out/bin/agent" --map-by numa --bind-to socket --report-bindings --host n2:2 true &&
+		says 'rank 1 on host n2 is bound to processors 0: socket 0' || return
+	want 121 job --agent "$out/bin/agent" --bind-to core --host n2:2 true &&
+		says 'host n2: --bind-to core on host n2: 2 ranks but 1 core may be used (processors 0)' && empty
 }
 
 # Directory, umask, environment: carried by weftrun, as ssh starts in the home directory.

@@ -192,7 +192,7 @@ func TestBinding(t *testing.T) {
 	plan := run1(t, nil, "-n", "1", "--dry-run", "true")
 	plan.want(t, 0)
 	cpus := strings.Fields(core.out)[1]
-	run1(t, nil, "-n", "1", "--report-bindings", "true").want(t, 0, "rank 0 on host ", "is bound to processors "+cpus+"\n")
+	run1(t, nil, "-n", "1", "--report-bindings", "true").want(t, 0, "rank 0 on host ", "is bound to processors "+cpus+": a core of socket ")
 	run1(t, nil, "-n", "1", "--report-bindings", "--bind-to", "none", "true").want(t, 0, "rank 0 on host ", "is not bound: processors "+strings.Fields(none.out)[1]+"\n")
 	if !strings.Contains(plan.out, "rank 0 on ") || !strings.Contains(plan.out, ", processors "+cpus+"\n") {
 		t.Errorf("rank 0 ran on %s; the plan was\n%s", cpus, plan.out)
@@ -205,7 +205,7 @@ func TestBinding(t *testing.T) {
 	if !strings.Contains(plan.out, "binding    none: 2000 ranks do not fit ") {
 		t.Errorf("the plan does not say that nothing is bound:\n%s", plan.out[:500])
 	}
-	run1(t, nil, "-n", "2000", "--bind-to", "core", "true").want(t, 121, "--bind-to core: 2000 ranks on host ", "--bind-to none")
+	run1(t, nil, "-n", "2000", "--bind-to", "core", "true").want(t, 121, "--bind-to core on host ", "2000 ranks but ", "--bind-to none")
 }
 
 func TestDryRun(t *testing.T) {

@@ -60,16 +60,10 @@ var table = []option{
 		p.Dir = v
 		return nil
 	}},
-	{[]string{"bind-to"}, "WHAT", false, "bind ranks to a core each, or to none (core where they fit, else none)", func(o *options, _ *job.Program, v string) error {
-		switch v {
-		case "none":
-			o.spec.Bind = job.BindNone
-		case "core":
-			o.spec.Bind = job.BindCore
-		default:
-			return fmt.Errorf("%q is not one of none, core", v)
-		}
-		return nil
+	{[]string{"bind-to"}, "WHAT", false, "bind each rank to a core, a socket, a numa node, or none (core where they fit, else what they are mapped by, else none)", func(o *options, _ *job.Program, v string) error {
+		i, err := choice(job.Binds[1:], v)
+		o.spec.Bind = job.Bind(i + 1)
+		return err
 	}},
 	{[]string{"report-bindings"}, "", false, "say which processors each rank may use", func(o *options, _ *job.Program, _ string) error {
 		o.spec.Report = true
@@ -124,13 +118,10 @@ var table = []option{
 		o.spec.PerHost = n
 		return nil
 	}},
-	{[]string{"map-by"}, "WHAT", false, "slot: fill one host after the other; node: one rank to each host in turn (slot)", func(o *options, _ *job.Program, v string) error {
-		switch v {
-		case "slot", "node":
-			o.spec.MapByNode = v == "node"
-			return nil
-		}
-		return fmt.Errorf("%q is not one of slot, node", v)
+	{[]string{"map-by"}, "WHAT", false, "slot or core: fill one host after the other, core by core; socket or numa: so, but to the sockets or NUMA nodes of a host in turn; node: one rank to each host in turn (slot)", func(o *options, _ *job.Program, v string) error {
+		i, err := choice(job.Maps, v)
+		o.spec.Map = job.Map(i)
+		return err
 	}},
 	{[]string{"oversubscribe"}, "", false, "start more ranks than the hosts have slots", func(o *options, _ *job.Program, _ string) error {
 		o.spec.Crowd = true
@@ -215,6 +206,15 @@ func (o *option) title() string {
 		t += " " + o.arg
 	}
 	return t
+}
+
+// choice returns which of some words a value is.
+func choice(words []string, v string) (int, error) {
+	i := slices.Index(words, v)
+	if i < 0 {
+		return 0, fmt.Errorf("%q is not one of %s", v, strings.Join(words, ", "))
+	}
+	return i, nil
 }
 
 // duration reads a duration; a bare number is seconds, as users of timeout and

@@ -46,6 +46,8 @@ func (o *options) check() error {
 	switch {
 	case o.spec.Tag && o.spec.Output != "":
 		return errors.New("--tag-output and --output exclude each other: the files' names tell the ranks already")
+	case o.spec.Map > job.MapNode && o.spec.Bind == job.BindNone:
+		return fmt.Errorf("--map-by %s and --bind-to none exclude each other: binding is what keeps a rank where it is mapped to", job.Maps[o.spec.Map])
 	case o.spec.Arena > 0 && o.spec.Transport == "tcp":
 		return errors.New("--arena and --transport tcp exclude each other: the arena is shared memory")
 	case o.spec.Device != "" && (o.spec.Transport == "tcp" || o.spec.Transport == "shm"):

@@ -311,9 +311,9 @@ func (a *agent) plan(as *assignment) (string, error) {
 		return "", failf(ExitSetup, "the working directory is not there: %w; all hosts must have it, or give --wdir", err)
 	}
 	syscall.Umask(as.Umask)
-	spec := &Spec{Programs: as.Programs, Bind: as.Bind, Transport: as.Transport, Interface: as.Interface, Device: as.Device, Arena: as.Arena,
+	spec := &Spec{Programs: as.Programs, Map: as.Map, Bind: as.Bind, Transport: as.Transport, Interface: as.Interface, Device: as.Device, Arena: as.Arena,
 		Tag: as.Tag, Output: as.Output}
-	if as.Crowded {
+	if as.Crowded && spec.Bind == BindDefault {
 		spec.Bind = BindNone
 	}
 	if as.Shared {
@@ -337,7 +337,9 @@ func (a *agent) plan(as *assignment) (string, error) {
 		return "", err
 	}
 	if as.Crowded {
-		p.Oversubscribed = true
+		if p.Oversubscribed = true; as.Bind == BindDefault {
+			p.Binding = "none: other hosts of the job are this machine too"
+		}
 	}
 	quiet := func(error) {} // the link is down, which ends everything
 	sinks := [2]*sink{}

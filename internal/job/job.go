@@ -84,18 +84,10 @@ func failf(code int, format string, args ...any) error {
 	return &Error{code, fmt.Errorf(format, args...)}
 }
 
-// Bind says what ranks are bound to.
-type Bind uint8
-
-const (
-	BindDefault Bind = iota // core where the ranks fit, else none
-	BindNone
-	BindCore
-)
-
 // Spec is what the user asked for.
 type Spec struct {
 	Programs  []Program
+	Map       Map
 	Bind      Bind
 	Transport string // auto, shm, tcp, verbs
 	Interface string
@@ -107,7 +99,6 @@ type Spec struct {
 	HostFile  string        // "" for none
 	PerHost   int           // ranks on a host; 0: as many as it has slots
 	Report    bool          // say how ranks are bound
-	MapByNode bool          // neighbours in rank on different hosts, rather than on the same
 	Crowd     bool          // more ranks than slots are wanted
 	Launcher  string        // how agents are started, "" for our choice
 	Agent     string        // weftrun on the other hosts, "" for the path of this one

@@ -83,6 +83,7 @@ type assignment struct {
 	Terminal  [2]bool   `cbor:"17,keyasint"` // our standard output and error are terminals
 	Shared    bool      `cbor:"18,keyasint"` // shared memory is wanted
 	Crowded   bool      `cbor:"19,keyasint"` // others run on that machine's processors
+	Map       Map       `cbor:"20,keyasint"`
 }
 
 var messages = func() cbor.DecMode {

@@ -64,7 +64,7 @@ func (p *Plan) place(src batch.Source, here func(names []string) int) error {
 		names[i] = h.Name
 	}
 	me := here(names)
-	for i, ranks := range deal(p.Size, hosts, spec.MapByNode) {
+	for i, ranks := range deal(p.Size, hosts, spec.Map == MapNode) {
 		switch {
 		case len(ranks) == 0:
 		case i == me:

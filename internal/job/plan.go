@@ -3,7 +3,6 @@ package job
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,6 +44,7 @@ type Rank struct {
 	Path    string // the file to execute
 	Dir     string // absolute
 	CPUs    []int  // to bind to; nil for no binding
+	bound   string // what CPUs are
 	env     []string
 }
 
@@ -125,42 +125,6 @@ func arena(machine topo.Root, spec *Spec, n int) (int64, error) {
 		return 0, failf(ExitSetup, "how much memory is there? %w; --arena SIZE does without knowing", err)
 	}
 	return total / 2 / int64(n), nil
-}
-
-// bind decides on binding.
-func (p *Plan) bind(machine topo.Root) error {
-	allowed, err := topo.Allowed()
-	if err != nil {
-		return &Error{ExitSetup, err}
-	}
-	p.Allowed = allowed
-	n := len(p.Ranks)
-	p.Oversubscribed = n > len(allowed)
-	if p.Spec.Bind == BindNone {
-		p.Binding = "none, as asked for"
-		return nil
-	}
-	// One more than needed would tell nothing new; when they do not fit, all
-	// have been counted.
-	cores, err := machine.Cores(allowed, n)
-	switch {
-	case err != nil && p.Spec.Bind == BindCore:
-		return failf(ExitSetup, "--bind-to core: %w", err)
-	case err != nil:
-		p.Binding = fmt.Sprintf("none: the cores of this host could not be told: %v", err)
-		return nil
-	case len(cores) < n && p.Spec.Bind == BindCore:
-		return failf(ExitSetup, "--bind-to core: %s on host %s but %s may be used (processors %s); ask for fewer ranks or --bind-to none",
-			count(n, "rank"), p.Host, count(len(cores), "core"), topo.FormatCPUs(allowed))
-	case len(cores) < n:
-		p.Binding = fmt.Sprintf("none: %s do not fit %s", count(n, "rank"), count(len(cores), "core"))
-		return nil
-	}
-	for i := range p.Ranks {
-		p.Ranks[i].CPUs = cores[i]
-	}
-	p.Binding = "each rank to a core"
-	return nil
 }
 
 // vars returns the variables that the launcher sets for a local rank, without

@@ -79,16 +79,3 @@ func (p *Plan) printHosts(b *strings.Builder) {
 		fmt.Fprintf(b, "           the first %d from here, the rest from there\n", fanOut)
 	}
 }
-
-// bindings tells for each rank of this host where it may run.
-func (p *Plan) bindings() []string {
-	out := make([]string, len(p.Ranks))
-	for i, r := range p.Ranks {
-		if r.CPUs == nil {
-			out[i] = fmt.Sprintf("rank %d on host %s is not bound: processors %s", p.Local[i], p.Host, topo.FormatCPUs(p.Allowed))
-		} else {
-			out[i] = fmt.Sprintf("rank %d on host %s is bound to processors %s", p.Local[i], p.Host, topo.FormatCPUs(r.CPUs))
-		}
-	}
-	return out
-}
