@@ -183,6 +183,21 @@ func TestOutputFiles(t *testing.T) {
 	}
 }
 
+func TestOutputPatterns(t *testing.T) {
+	dir := t.TempDir()
+	r := run1(t, nil, on("a:1,b:2", "--output", dir+"/{host}/{rank}.log", "sh", "-c", `echo out $WEFT_RANK; echo err $WEFT_RANK >&2; echo more`)...)
+	r.want(t, 0)
+	for name, want := range map[string]string{"a/0": "out 0\nerr 0\nmore\n", "b/1": "out 1\nerr 1\nmore\n", "b/2": "out 2\nerr 2\nmore\n"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name+".log")); string(b) != want || err != nil {
+			t.Errorf("%s holds %q, %v", name, b, err)
+		}
+	}
+	run1(t, nil, "--output", dir+"/{host}.log", "-n", "2", "true").want(t, 2, "has no {rank}, so all ranks would write to one file")
+	run1(t, nil, on("n1:13,n11", "--dry-run", "--output", dir+"/{host}{rank}", "true")...).want(t, 0)
+	run1(t, nil, on("n11:3,n1:13", "--map-by", "node", "--output", dir+"/{host}{rank}", "true")...).want(t, 2, "would both write to "+dir+"/n11")
+	run1(t, nil, "--output", "/proc/none/{rank}", "-n", "2", "true").want(t, 121, "--output: mkdir /proc/none")
+}
+
 func TestBinding(t *testing.T) {
 	const show = `grep Cpus_allowed_list /proc/self/status`
 	none := run1(t, nil, "-n", "1", "--bind-to", "none", "sh", "-c", show)

@@ -156,12 +156,9 @@ var table = []option{
 		o.spec.Tag = true
 		return nil
 	}},
-	{[]string{"output"}, "DIR", false, "write output to DIR/RANK.out and DIR/RANK.err", func(o *options, _ *job.Program, v string) error {
-		if v == "" {
-			return fmt.Errorf("the directory has no name")
-		}
-		o.spec.Output = v
-		return nil
+	{[]string{"output"}, "DIR|PATTERN", false, "write output to DIR/RANK.out and DIR/RANK.err, or to files such as out/{jobid}/{host}-{rank}.{stream}; without {stream}, both streams share a file", func(o *options, _ *job.Program, v string) (err error) {
+		o.spec.Output, err = job.OutputPattern(v)
+		return err
 	}},
 	{[]string{"timeout"}, "DURATION", false, "end the job after 90s, 10m, 1h30m, ... (none)", func(o *options, _ *job.Program, v string) (err error) {
 		o.spec.Timeout, err = duration(v)

@@ -44,7 +44,7 @@ func TestParse(t *testing.T) {
 		{"--arena 2GiB -n 1 p", with(func(s *job.Spec) { s.Arena = 2 << 30 })},
 		{"--arena 4096 -n 1 p", with(func(s *job.Spec) { s.Arena = 4096 })},
 		{"-tag-output -v -n 1 p", with(func(s *job.Spec) { s.Tag, s.Verbose = true, true })},
-		{"--output d -n 1 p", with(func(s *job.Spec) { s.Output = "d" })},
+		{"--output d -n 1 p", with(func(s *job.Spec) { s.Output = "d/{rank}.{stream}" })},
 		{"--timeout 90 --grace 0 -n 1 p", with(func(s *job.Spec) { s.Timeout, s.Grace = 90*time.Second, 0 })},
 		{"--timeout 1h30m --grace 1.5 -n 1 p", with(func(s *job.Spec) { s.Timeout, s.Grace = 90*time.Minute, 1500*time.Millisecond })},
 	} {

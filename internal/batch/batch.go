@@ -38,6 +38,7 @@ type Host struct {
 type Job struct {
 	System  string // PBS, Torque, Slurm, Grid Engine, LSF; "" outside of a batch job
 	ID      string
+	Task    string // of an array, where the ID does not tell; else ""
 	Hosts   []Host // in the system's order
 	Source  string // where the hosts were read, for messages
 	Scratch string // the job's temporary directory on this host, "" for none
@@ -92,9 +93,15 @@ func Find(src Source) (*Job, error) {
 		err = j.pbs(src)
 	case get("PE_HOSTFILE") != "":
 		j.System, j.ID = "Grid Engine", get("JOB_ID")
+		if t := get("SGE_TASK_ID"); t != "undefined" {
+			j.Task = t
+		}
 		err = j.gridEngine(src)
 	case get("LSB_JOBID") != "":
 		j.System, j.ID = "LSF", get("LSB_JOBID")
+		if t := get("LSB_JOBINDEX"); t != "0" {
+			j.Task = t
+		}
 		err = j.lsf(src)
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,10 +37,8 @@ type host struct {
 // newHost opens everything that all ranks share.
 func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
 	n := len(plan.Ranks)
-	if plan.Spec.Output != "" && n > 0 {
-		if err := os.MkdirAll(plan.Spec.Output, 0o777); err != nil {
-			return nil, failf(ExitSetup, "--output %s: %w", plan.Spec.Output, err)
-		}
+	if err := plan.outputDirs(); err != nil {
+		return nil, err
 	}
 	h := &host{plan: plan, notes: notes, sinks: sinks, pids: make([]int, n), ranks: make(map[int]int, n)}
 	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: plan.Size, Host: plan.Host, LocalRanks: plan.Local,
@@ -164,9 +161,8 @@ func (h *host) stdin(rank int) (*os.File, error) {
 
 // outlet returns where a rank writes its output to.
 func (h *host) outlet(rank, which int, ext string) (*os.File, error) {
-	if dir := h.plan.Spec.Output; dir != "" {
-		// O_APPEND, so that a program and its children do not overwrite each other.
-		return os.OpenFile(filepath.Join(dir, strconv.Itoa(rank)+"."+ext), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o666)
+	if h.plan.Spec.Output != "" {
+		return h.plan.openOutput(rank, ext)
 	}
 	ours, theirs, err := newPipe("output of rank "+strconv.Itoa(rank), true)
 	if err != nil {

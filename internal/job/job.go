@@ -104,7 +104,7 @@ type Spec struct {
 	Agent     string        // weftrun on the other hosts, "" for the path of this one
 	Build     string        // which weftrun this is
 	StartTime time.Duration // for all agents to be up; 0: our choice
-	Output    string        // directory for the ranks' output, "" for our own
+	Output    string        // pattern of the files for the ranks' output, as OutputPattern gives it; "" for our own
 	Timeout   time.Duration // 0: none
 	Grace     time.Duration // from a failure to SIGTERM
 	Verbose   bool

@@ -74,6 +74,9 @@ func (p *Plan) place(src batch.Source, here func(names []string) int) error {
 			p.Others = append(p.Others, Site{Name: hosts[i].Name, Ranks: ranks, Index: hosts[i].Index})
 		}
 	}
+	if err := p.nameOutput(); err != nil {
+		return err
+	}
 	if len(p.Others) == 0 {
 		return nil
 	}

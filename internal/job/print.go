@@ -22,6 +22,9 @@ func (p *Plan) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "binding    %s\n", p.Binding)
 	}
 	fmt.Fprintf(&b, "transport  %s\n", p.Spec.Transport)
+	if p.Spec.Output != "" {
+		fmt.Fprintf(&b, "output     %s\n", p.Spec.Output)
+	}
 	if p.Arena > 0 {
 		fmt.Fprintf(&b, "arena      %d MiB for each rank, taken as it is used\n", p.Arena>>20)
 	}
