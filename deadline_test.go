@@ -66,3 +66,11 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 }
+
+func TestRestarts(t *testing.T) {
+	for value, want := range map[string]int{"": 0, "0": 0, "3": 3, "-1": 0, "x": 0} {
+		if t.Setenv("WEFT_RESTART", value); weft.Restarts() != want {
+			t.Errorf("WEFT_RESTART=%q means %d restarts, want %d", value, weft.Restarts(), want)
+		}
+	}
+}

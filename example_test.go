@@ -47,6 +47,17 @@ func ExampleSend() {
 	// Output: [1 2 3] from rank 0
 }
 
+// A program that saves its state goes on from there when weftrun --restart has started it
+// again.
+func ExampleRestarts() {
+	step := 0
+	if weft.Restarts() > 0 {
+		step = 100 // as saved
+	}
+	fmt.Println("start at step", step)
+	// Output: start at step 0
+}
+
 func ExampleRecvAppend() {
 	err := weft.Local(context.Background(), 2, func(ctx context.Context, world *weft.Comm) error {
 		if world.Rank() == 0 {

@@ -14,7 +14,7 @@ readonly root=$PWD out=$PWD/out/cluster
 . ci/cluster/slurm.sh
 . ci/cluster/gridengine.sh
 
-steps=(ssh mesh heat2d binding scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
+steps=(ssh mesh heat2d binding scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy restart keep_going signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
 limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
@@ -187,6 +187,27 @@ step_link_down() { pulled 8 -hold 100s; }
 
 # While messages are under way other ranks miss the host too, perhaps before weftrun does. It is the host that is named.
 step_link_busy() { pulled 80 -busy; }
+
+# A host is cut off; the job starts again on those that are left.
+step_restart() {
+	background 'is right' 6 --restart 2 --host "$hosts" -n 6 sh -c "[ \$WEFT_RESTART = 0 ] && set -- -hold 100s; exec $out/bin/mesh \"\$@\"" || return
+	cluster_link n2 down
+	wait "$launcher"
+	local status=$?
+	cluster_link n2 up
+	got=$(<"$log")
+	printf '%s\n' "$got"
+	(( status == 0 )) || { echo "FAIL: exit status $status"; return 1; }
+	says 'host n2 was lost, with ranks 2-3: nothing was heard from it' 'the job is started again, restart 1 of 2, without n2' \
+		'rank 2 of 6 on n3 is right' 'rank 5 of 6 on n4 is right' && empty
+}
+
+# A rank dies on one host; those of all hosts learn of it, and go on with each other.
+step_keep_going() {
+	want 137 job --keep-going --host "$hosts" "$out/bin/mesh" -lose 3 &&
+		says 'rank 3 on host n2 (pid ' 'signal 9' '; the others go on' 'rank 0 does without rank 3' 'rank 2 does without rank 3' 'rank 7 does without rank 3' \
+			'1 of 8 ranks failed:' && empty
+}
 
 step_signals() {
 	background ready 3 --host n1,n2,n3 sh -c 'trap "echo USR1" USR1; trap "echo TERM; exit 0" TERM; echo ready; while :; do sleep 0.1; done' || return
@@ -387,6 +408,8 @@ done
 
 mkdir -p "$out/bin"
 go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun || exit 1
+exec 8>/run/weft-cluster.lock # the hosts' names are this machine's: one cluster at a time
+flock -n 8 || { echo 'cluster: waits for another one on this machine'; flock 8; }
 trap 'cluster_down' EXIT
 trap 'exit 130' INT TERM
 cluster_up "$out" n1 n2 n3 n4 || { echo "cluster: the hosts could not be made" >&2; exit 1; }
@@ -394,7 +417,7 @@ cluster_up "$out" n1 n2 n3 n4 || { echo "cluster: the hosts could not be made" >
 passed=0 failed=0 began=$SECONDS
 for s in "${wanted[@]}"; do
 	start=$SECONDS
-	timeout --kill-after=5 "$limit" bash "$0" --step "$s" >"$out/$s.log" 2>&1 </dev/null
+	timeout --kill-after=5 "$limit" bash "$0" --step "$s" >"$out/$s.log" 2>&1 </dev/null 8>&-
 	status=$?
 	if (( status == 0 )); then
 		passed=$((passed + 1))

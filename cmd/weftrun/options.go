@@ -167,6 +167,18 @@ var table = []option{
 		}
 		return err
 	}},
+	{[]string{"restart"}, "N", false, "when a rank failed or a host was lost, start the whole job again, N times at most; WEFT_RESTART tells ranks how often it was (0)", func(o *options, _ *job.Program, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is not a number of restarts", v)
+		}
+		o.spec.Restarts = n
+		return nil
+	}},
+	{[]string{"keep-going"}, "", false, "when a rank fails, let the others go on; who needs that rank gets an error", func(o *options, _ *job.Program, _ string) error {
+		o.spec.KeepGoing = true
+		return nil
+	}},
 	{[]string{"grace"}, "DURATION", false, "after a failure, time for ranks to end by themselves (" + defaultGrace.String() + ")", func(o *options, _ *job.Program, v string) (err error) {
 		o.spec.Grace, err = duration(v)
 		return err

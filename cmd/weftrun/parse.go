@@ -48,6 +48,8 @@ func (o *options) check() error {
 		return errors.New("--tag-output and --output exclude each other: the files' names tell the ranks already")
 	case o.spec.Map > job.MapNode && o.spec.Bind == job.BindNone:
 		return fmt.Errorf("--map-by %s and --bind-to none exclude each other: binding is what keeps a rank where it is mapped to", job.Maps[o.spec.Map])
+	case o.spec.KeepGoing && o.spec.Restarts > 0:
+		return errors.New("--keep-going and --restart exclude each other: a failure either leaves the others alone or ends the job, to start it again")
 	case o.spec.Arena > 0 && o.spec.Transport == "tcp":
 		return errors.New("--arena and --transport tcp exclude each other: the arena is shared memory")
 	case o.spec.Device != "" && (o.spec.Transport == "tcp" || o.spec.Transport == "shm"):
@@ -110,7 +112,7 @@ func setting(v string) (string, error) {
 		return "", fmt.Errorf("%q names no variable", v)
 	case strings.ContainsRune(v, 0):
 		return "", fmt.Errorf("%q has a zero byte", v)
-	case slices.Contains(control.Vars(), name) || name == control.VarTerminal:
+	case slices.Contains(control.Vars(), name) || name == control.VarTerminal || name == control.VarRestart:
 		return "", fmt.Errorf("%s is set by weftrun", name)
 	case given:
 		return v, nil

@@ -197,7 +197,7 @@ func (c *Client) read() {
 		case cards:
 			c.deal(f.Cards)
 		case died:
-			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text})
+			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text, GoesOn: f.GoesOn})
 		case aborted:
 			c.report(Event{Kind: Aborted, Rank: f.Rank, Code: f.Code, Text: f.Text})
 		case gone:
@@ -238,7 +238,7 @@ func (c *Client) report(e Event) {
 	if c.closed || c.isFreed { // our own end, nothing that happened to the job
 		return
 	}
-	if c.first == nil && e.Kind != RankLeft {
+	if c.first == nil && e.Kind != RankLeft && (!e.GoesOn || c.cards == nil) {
 		if c.cards == nil {
 			close(c.settled)
 		}

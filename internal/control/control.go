@@ -20,7 +20,7 @@
 //	          <-  Join card                Join
 //	Cards     everybody has joined     ->  Join returns
 //	          <-  Abort                    any time after Hello: ends the job
-//	Died, Aborted  any time            ->  Join fails, Watch is told
+//	Died, Aborted  any time            ->  Join fails, Watch is told; so does Leave, unless the job goes on
 //	          <-  Goodbye                  Leave: an exit is in order from here on
 //	Left      a while after a Goodbye  ->  Watch is told that it need not wait for that rank
 //	Released  all have said Goodbye    ->  Leave returns
@@ -49,7 +49,7 @@ import (
 )
 
 // Version is the version of the protocol. A rank and its launcher must agree.
-const Version = 2
+const Version = 3
 
 // Names of the environment variables that a rank finds. The descriptors are
 // what counts; the numbers are there for scripts that wrap a program.
@@ -65,6 +65,8 @@ const (
 	// stderr, both with a comma between, or neither. A program that draws a
 	// progress bar wants to know, and so does what it starts: it stays set.
 	VarTerminal = "WEFT_TERMINAL"
+	// VarRestart says how often the job has been started again, from 0. It stays set as well.
+	VarRestart = "WEFT_RESTART"
 )
 
 // Vars lists the variables that the launcher sets for a rank and that a rank
@@ -124,6 +126,7 @@ type frame struct {
 	Secret  []byte   `cbor:"9,keyasint,omitempty"`
 	Ranks   [][2]int `cbor:"10,keyasint,omitempty"` // runs: first, length
 	Left    int64    `cbor:"11,keyasint,omitempty"` // milliseconds that the job may still run
+	GoesOn  bool     `cbor:"12,keyasint,omitempty"` // the job does, though this rank died
 }
 
 // place is Env as it travels.

@@ -20,14 +20,16 @@ const (
 	RankLeft
 )
 
-// Event is something about the job that a rank must know. Every one but RankLeft
-// means that the job cannot go on as it was. An Event is also the error of a
+// Event is something about the job that a rank must know. Every one but RankLeft,
+// and a RankDied that says otherwise, means that the job ends. An Event is also the error of a
 // Join or Leave that it made impossible.
 type Event struct {
 	Kind EventKind
 	Rank int // -1 where no rank is meant
 	Code int
 	Text string
+
+	GoesOn bool // the job does without the rank that died; only who needs that one fails
 }
 
 func (e Event) Error() string {

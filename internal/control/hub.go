@@ -182,9 +182,10 @@ func (h *Hub) Deal(all [][]byte) error {
 	return h.tell(-1, &frame{Kind: cards, Cards: all})
 }
 
-// Died tells every rank on this host that one ended other than in good order.
-func (h *Hub) Died(rank, code int, how string) error {
-	return h.tell(rank, &frame{Kind: died, Rank: rank, Code: code, Text: how})
+// Died tells every rank on this host that one ended other than in good order, and
+// whether the job goes on without it.
+func (h *Hub) Died(rank, code int, how string, goesOn bool) error {
+	return h.tell(rank, &frame{Kind: died, Rank: rank, Code: code, Text: how, GoesOn: goesOn})
 }
 
 // Left tells some ranks, those of them on this host, that one has said Goodbye.

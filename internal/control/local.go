@@ -112,7 +112,7 @@ func (l *Local) Wait(rank int, kind ReportKind) Report {
 // Kill plays a rank's death: its line closes and all others are told.
 func (l *Local) Kill(rank int, how string) error {
 	err := l.hub.Drain(rank)
-	return errors.Join(err, l.hub.Died(rank, 1, how))
+	return errors.Join(err, l.hub.Died(rank, 1, how, false))
 }
 
 // Vanish plays the launcher's end: all lines close.

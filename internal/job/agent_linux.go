@@ -284,7 +284,7 @@ func (a *agent) obey(m *message) (started bool, err error) {
 	case msgDeal:
 		err = a.host.hub.Deal(m.Cards)
 	case msgDied:
-		err = a.host.hub.Died(m.Rank, m.Code, m.Text)
+		err = a.host.hub.Died(m.Rank, m.Code, m.Text, m.GoesOn)
 	case msgAborted:
 		err = a.host.hub.Aborted(m.Rank, m.Code, m.Text)
 	case msgLeft:
@@ -312,7 +312,7 @@ func (a *agent) plan(as *assignment) (string, error) {
 	}
 	syscall.Umask(as.Umask)
 	spec := &Spec{Programs: as.Programs, Map: as.Map, Bind: as.Bind, Transport: as.Transport, Interface: as.Interface, Device: as.Device, Arena: as.Arena,
-		Tag: as.Tag, Output: as.Output}
+		Tag: as.Tag, Output: as.Output, Try: as.Try}
 	if as.Crowded && spec.Bind == BindDefault {
 		spec.Bind = BindNone
 	}

@@ -113,10 +113,7 @@ func (s *supervisor) hearAgent(i int, m *message) {
 	case m.Verb == msgReport && m.Report != nil && ours(m.Report.Rank):
 		s.hear(*m.Report)
 	case m.Verb == msgExited && ours(m.Rank) && !s.rec.ranks[m.Rank].ended:
-		s.left--
-		if s.rec.exit(m.Rank, status{m.Pid, syscall.WaitStatus(m.Status)}) {
-			s.failed()
-		}
+		s.exited(m.Rank, status{m.Pid, syscall.WaitStatus(m.Status)})
 	case m.Verb == msgSay:
 		s.say("host %s: %s", st.Name, m.Text)
 	case m.Verb == msgInputCredit && f.input != nil:
@@ -166,9 +163,11 @@ func (s *supervisor) hostFails(i int, code int, text string) {
 			}
 		}
 	}
-	if s.rec.fail(failure{rank: rank, code: code, lost: -1, text: text, whole: true}) {
-		s.failed()
+	first := s.rec.fail(failure{rank: rank, code: code, lost: -1, text: text, whole: true})
+	if s.goesOn() {
+		s.mourn(gone)
 	}
+	s.judge(first)
 }
 
 func ranksOf(ranks []int) string {
@@ -192,6 +191,7 @@ func (s *supervisor) awaitFar(signals, children <-chan os.Signal) {
 			s.readNotes()
 		case sig := <-signals:
 			if ending(sig) {
+				s.signal = sig
 				s.say("not all output of hosts %s is there; what is missing is lost", s.far.missing(ready))
 				return
 			}

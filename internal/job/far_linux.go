@@ -336,7 +336,7 @@ func (f *far) assign(i int) {
 	f.send(i, &message{Verb: msgAssign, Assignment: &assignment{
 		Job: f.plan.Job, Host: s.Name, Size: f.plan.Size, Ranks: control.Runs(s.Ranks), Programs: spec.Programs,
 		Env: portableEnv(f.plan.base), Dir: f.plan.dir, Umask: umask(), Secret: f.plan.Secret,
-		Transport: spec.Transport, Interface: iface, Device: spec.Device, Arena: spec.Arena, Map: spec.Map, Bind: spec.Bind,
+		Transport: spec.Transport, Interface: iface, Device: spec.Device, Arena: spec.Arena, Try: spec.Try, Map: spec.Map, Bind: spec.Bind,
 		Tag: spec.Tag, Output: spec.Output, Terminal: [2]bool{isTerminal(1), isTerminal(2)}, Shared: spec.Segment != nil, Crowded: f.plan.starter.forks}})
 }
 

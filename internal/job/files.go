@@ -108,8 +108,8 @@ func (p *Plan) outputDirs() error {
 func (p *Plan) openOutput(rank int, stream string) (*os.File, error) {
 	name := outputFile(p.Spec.Output, rank, p.Host, stream)
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if stream == "out" || name != outputFile(p.Spec.Output, rank, p.Host, "out") {
-		flags |= os.O_TRUNC // what an earlier job left there; standard output is opened first
+	if p.Spec.Try == 0 && (stream == "out" || name != outputFile(p.Spec.Output, rank, p.Host, "out")) {
+		flags |= os.O_TRUNC // what an earlier job left there, but not an earlier try of this one; standard output is opened first
 	}
 	return os.OpenFile(name, flags, 0o666)
 }

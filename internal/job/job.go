@@ -105,7 +105,11 @@ type Spec struct {
 	Build     string        // which weftrun this is
 	StartTime time.Duration // for all agents to be up; 0: our choice
 	Output    string        // pattern of the files for the ranks' output, as OutputPattern gives it; "" for our own
-	Timeout   time.Duration // 0: none
+	KeepGoing bool          // a rank that fails does not end the others
+	Restarts  int           // how often the job is started again after a failure
+	Try       int           // which start this is, from 0
+	Without   []string      // hosts that were lost in earlier tries
+	Timeout   time.Duration // of all tries; 0: none
 	Grace     time.Duration // from a failure to SIGTERM
 	Verbose   bool
 

@@ -77,9 +77,6 @@ func (s *supervisor) learnLeft(l batch.Left) {
 func (s *supervisor) tellLimit() {
 	ends := s.ends
 	if d := s.plan.Spec.Timeout; d > 0 {
-		if s.started.IsZero() {
-			s.started = time.Now()
-		}
 		if at := s.started.Add(d); ends.IsZero() || at.Before(ends) {
 			ends = at
 		}

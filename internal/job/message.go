@@ -19,7 +19,7 @@ const (
 	msgStart                   // start your ranks
 	msgSignal                  // Signal, Ranks
 	msgDeal                    // Cards
-	msgDied                    // Rank, Code, Text
+	msgDied                    // Rank, Code, Text, GoesOn
 	msgAborted                 // Rank, Code, Text
 	msgLeft                    // Rank, Ranks to tell
 	msgRelease                 // all have said goodbye
@@ -60,6 +60,7 @@ type message struct {
 	Site       int             `cbor:"16,keyasint,omitempty"` // from 1; 0 is none
 	Left       int64           `cbor:"18,keyasint,omitempty"` // nanoseconds that the job may still run
 	Lines      []string        `cbor:"17,keyasint,omitempty"` // of bindings
+	GoesOn     bool            `cbor:"19,keyasint,omitempty"` // the job does, though this rank died
 }
 
 // assignment is what an agent must know to run its part of a job.
@@ -84,6 +85,7 @@ type assignment struct {
 	Shared    bool      `cbor:"18,keyasint"` // shared memory is wanted
 	Crowded   bool      `cbor:"19,keyasint"` // others run on that machine's processors
 	Map       Map       `cbor:"20,keyasint"`
+	Try       int       `cbor:"21,keyasint"` // 0, or which restart this is
 }
 
 var messages = func() cbor.DecMode {

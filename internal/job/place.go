@@ -39,6 +39,9 @@ func (p *Plan) place(src batch.Source, here func(names []string) int) error {
 	for i := range spec.Programs {
 		p.Size += spec.Programs[i].Ranks
 	}
+	if len(spec.Without) > 0 && (slots < p.Size && !spec.Crowd || slots == 0) {
+		return failf(ExitHostLost, "%s, and without the %s lost (%s) there are %s", count(p.Size, "rank"), form(len(spec.Without), "host that was", "hosts that were"), strings.Join(spec.Without, ", "), count(slots, "slot"))
+	}
 	if len(hosts) == 0 { // this host, and no batch system that counts
 		if err := checkRoom(topo.System, p.Size); err != nil {
 			return err
@@ -129,7 +132,7 @@ func (p *Plan) hosts(src batch.Source) ([]batch.Host, error) {
 			}
 		}
 	}
-	hosts = slices.Clone(hosts)
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h batch.Host) bool { return slices.Contains(spec.Without, h.Name) })
 	for i := range hosts {
 		h := &hosts[i]
 		switch n := spec.PerHost; {

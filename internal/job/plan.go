@@ -132,7 +132,7 @@ func arena(machine topo.Root, spec *Spec, n int) (int64, error) {
 func (p *Plan) vars(local int) []string {
 	return []string{control.VarRank + "=" + strconv.Itoa(p.Local[local]), control.VarSize + "=" + strconv.Itoa(p.Size),
 		control.VarLocalRank + "=" + strconv.Itoa(local), control.VarLocalSize + "=" + strconv.Itoa(len(p.Local)),
-		control.VarJob + "=" + p.Job}
+		control.VarJob + "=" + p.Job, control.VarRestart + "=" + strconv.Itoa(p.Spec.Try)}
 }
 
 func count(n int, what string) string {
@@ -186,7 +186,7 @@ func workDir(dir string) (string, error) {
 
 // baseEnv is the launcher's environment without what an outer launcher set.
 func baseEnv(env []string) []string {
-	ours := append(control.Vars(), control.VarTerminal)
+	ours := append(control.Vars(), control.VarTerminal, control.VarRestart)
 	return slices.DeleteFunc(env, func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
 		return slices.Contains(ours, name)

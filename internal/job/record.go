@@ -45,6 +45,8 @@ type record struct {
 	early   int // the first rank that ended well without joining, or -1
 	first   *failure
 	later   []failure
+	news    []failure // of both, those that have not been told; where the job goes on
+	goesOn  bool      // after a failure of a rank
 }
 
 type rankRecord struct {
@@ -58,6 +60,7 @@ func newRecord(n int) *record { return &record{ranks: make([]rankRecord, n), ear
 
 // fail notes a failure and tells whether it is the first.
 func (r *record) fail(f failure) bool {
+	r.news = append(r.news, f)
 	switch {
 	case r.first == nil:
 		r.first = &f
@@ -82,15 +85,17 @@ func (r *record) reached(rank int, p phase) bool {
 	}
 	r.joiners++
 	if r.early >= 0 {
-		return r.fail(r.tooEarly(r.early, rank))
+		early := r.early
+		r.early = -1 // once is enough
+		return r.fail(r.tooEarly(early, rank))
 	}
 	return false
 }
 
-// allLeft tells whether every rank has said Goodbye.
+// allLeft tells whether every rank has said Goodbye, or will never do.
 func (r *record) allLeft() bool {
 	for i := range r.ranks {
-		if r.ranks[i].phase != left {
+		if r.ranks[i].phase != left && !(r.goesOn && r.ranks[i].ended) {
 			return false
 		}
 	}
@@ -112,8 +117,11 @@ func (r *record) abort(rank, code int, reason string, lost int) bool {
 		// A rank that has ended is judged already: well, or as the first failure.
 		lost = -1
 	}
-	return r.fail(failure{rank: rank, code: code, lost: lost, reason: reason,
-		text: fmt.Sprintf("aborted the job with code %d: %s", code, reason)})
+	how := "aborted the job"
+	if r.goesOn {
+		how = "failed"
+	}
+	return r.fail(failure{rank: rank, code: code, lost: lost, reason: reason, text: fmt.Sprintf("%s with code %d: %s", how, code, reason)})
 }
 
 // exit notes the end of a rank's process, after everything that it said.
@@ -147,6 +155,12 @@ func (r *record) exit(rank int, st status) bool {
 		return false // the consequence of what is known already
 	}
 	return r.fail(f)
+}
+
+// endedWell tells whether a rank whose process has ended did what it should.
+func (r *record) endedWell(rank int, st status) bool {
+	s := r.ranks[rank]
+	return !st.Signaled() && st.ExitStatus() == 0 && !s.aborted && (s.phase == left || s.phase == started && r.joiners == 0)
 }
 
 func hint(st status) string {

@@ -3,7 +3,6 @@ package job
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -52,6 +51,10 @@ type supervisor struct {
 	left    int       // ranks that have not ended
 	ends    time.Time // when the batch job's time is over; zero: not known
 	started time.Time // from when --timeout counts
+	ran     bool      // the ranks were started
+	ended   *failure  // of the launcher's own, that ends a job which goes on after those of ranks
+	freed   bool      // all ranks have said Goodbye
+	fallen  int       // ranks that a job has gone on without
 }
 
 // forwarded are the signals that are passed on to the ranks. The ones that end
@@ -61,50 +64,6 @@ var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sys
 // ending tells whether a signal ends the job.
 func ending(s os.Signal) bool {
 	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
-}
-
-// Run runs a job to its end and returns the exit code. It writes what the user
-// must know to says. It takes over the process: signals, orphans, and all
-// children; it is called once.
-func Run(plan *Plan, says io.Writer) int {
-	signals := make(chan os.Signal, 16)
-	for _, s := range append(forwarded, syscall.SIGTSTP, syscall.SIGCONT) {
-		if !signal.Ignored(s) { // nohup and background jobs mean it
-			signal.Notify(signals, s)
-		}
-	}
-	children := make(chan os.Signal, 1) // one token is enough: reap takes all
-	signal.Notify(children, syscall.SIGCHLD)
-	// A write to a closed pipe must return, not kill us. Ignoring the signal
-	// would make the ranks ignore it too.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	defer signal.Reset()
-
-	s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(plan.Size),
-		gather: control.MakeGather(plan.Size), next: stopped(), blame: stopped(), part: stopped()}
-	sinks := newSinks(func(err error) { s.notes.put(note{broken: err}) })
-	s.speech = newSpeech(sinks[1].lock, says)
-	defer s.speech.close()
-	err := errors.Join(adoptOrphans(), raiseMemlock())
-	if err == nil {
-		s.host, err = newHost(plan, s.notes, sinks)
-	}
-	if err == nil && len(plan.Others) > 0 {
-		if s.far, err = newFar(plan, s.notes, s.host, sinks); err != nil {
-			err = errors.Join(err, s.host.close())
-		} else {
-			s.host.other = s.far.commandEnded
-		}
-	}
-	if err != nil {
-		return s.sayError(err)
-	}
-	s.askLeft()
-	code := s.run(signals, children)
-	if err := s.host.close(); err != nil {
-		s.say("%v", err)
-	}
-	return code
 }
 
 // stopped returns a timer that is not running.
@@ -148,10 +107,14 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 		return code
 	}
 	s.left += s.plan.Size
+	s.ran = true
+	if s.started.IsZero() { // from here on, and not from a start that took its time
+		s.started = time.Now()
+	}
 	s.tellLimit()
 	var deadline <-chan time.Time
-	if d := s.plan.Spec.Timeout; d > 0 { // from here on, and not from a start that took its time
-		t := time.NewTimer(d)
+	if d := s.plan.Spec.Timeout; d > 0 {
+		t := time.NewTimer(time.Until(s.started.Add(d)))
 		defer t.Stop()
 		deadline = t.C
 	}
@@ -205,7 +168,9 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 	if s.rec.first == nil {
 		return 0
 	}
-	if s.plan.Spec.Verbose {
+	if s.plan.Spec.KeepGoing {
+		s.sayFallen()
+	} else if s.plan.Spec.Verbose {
 		for _, f := range s.rec.later {
 			s.say("then %s", s.describe(f))
 		}
@@ -221,11 +186,18 @@ func (s *supervisor) reap() {
 			s.say("rank %d: %v", rank, err)
 		}
 		s.readNotes()
-		s.left--
-		if s.rec.exit(rank, st) {
-			s.failed()
-		}
+		s.exited(rank, st)
 	})
+}
+
+// exited takes the end of a rank's process, after all that it said.
+func (s *supervisor) exited(rank int, st status) {
+	s.left--
+	first := s.rec.exit(rank, st)
+	if s.goesOn() && !s.rec.endedWell(rank, st) {
+		s.mourn([]int{rank})
+	}
+	s.judge(first)
 }
 
 func (s *supervisor) readNotes() {
@@ -251,7 +223,10 @@ func (s *supervisor) hear(r control.Report) {
 	case control.Hello:
 		failed = s.rec.reached(r.Rank, greeted)
 	case control.Joined:
-		failed = s.rec.reached(r.Rank, joined)
+		early := s.rec.early
+		if failed = s.rec.reached(r.Rank, joined); early >= 0 && s.goesOn() {
+			s.mourn([]int{early})
+		}
 		if s.gather.Add(r.Rank, r.Card) {
 			s.check(s.host.hub.Deal(s.gather.Cards))
 			s.far.tell(&message{Verb: msgDeal, Cards: s.gather.Cards})
@@ -264,9 +239,7 @@ func (s *supervisor) hear(r control.Report) {
 	case control.Broken:
 		failed = s.rec.fail(failure{rank: r.Rank, code: 1, lost: -1, text: "cannot be understood: " + r.Text})
 	}
-	if failed {
-		s.failed()
-	}
+	s.judge(failed)
 }
 
 // partDelay is how long the others are not told that a rank has left. Most
@@ -275,17 +248,26 @@ const partDelay = time.Second
 
 // farewell lets all ranks go when the last one has said Goodbye.
 func (s *supervisor) farewell(r control.Report) {
-	if s.rec.allLeft() {
-		s.parted = nil
-		s.part.Stop()
-		s.check(s.host.hub.Release())
-		s.far.tell(&message{Verb: msgRelease})
+	if s.release() {
 		return
 	}
 	s.parted = append(s.parted, r)
 	if len(s.parted) == 1 {
 		s.part.Reset(partDelay)
 	}
+}
+
+// release lets all ranks go if the last one has said Goodbye.
+func (s *supervisor) release() bool {
+	if s.freed || !s.rec.allLeft() {
+		return s.freed
+	}
+	s.freed = true
+	s.parted = nil
+	s.part.Stop()
+	s.check(s.host.hub.Release())
+	s.far.tell(&message{Verb: msgRelease})
+	return true
 }
 
 // check takes an error that only a defect of ours can cause.
@@ -299,7 +281,8 @@ func (s *supervisor) check(err error) {
 // single program.
 func (s *supervisor) outputBroke(err error) {
 	if errors.Is(err, syscall.EPIPE) {
-		if s.rec.fail(failure{rank: -1, code: 128 + int(syscall.SIGPIPE), lost: -1, text: "nobody reads the output any more"}) {
+		f := failure{rank: -1, code: 128 + int(syscall.SIGPIPE), lost: -1, text: "nobody reads the output any more"}
+		if s.isEnd(f) {
 			s.tell() // without a word, as others die of SIGPIPE
 		}
 		return
@@ -309,14 +292,32 @@ func (s *supervisor) outputBroke(err error) {
 
 // end ends the job for a reason of the launcher's own.
 func (s *supervisor) end(f failure) {
-	if s.rec.fail(f) {
+	if s.isEnd(f) {
 		s.failed()
 	}
 }
 
+// isEnd notes a failure of the launcher's own, and tells whether the job ends for it.
+func (s *supervisor) isEnd(f failure) bool {
+	goesOn := s.goesOn()
+	first := s.rec.fail(f)
+	if goesOn {
+		s.ended = &f
+	}
+	return first || goesOn
+}
+
+// cause is the failure that the job ends for.
+func (s *supervisor) cause() *failure {
+	if s.ended != nil {
+		return s.ended
+	}
+	return s.rec.first
+}
+
 // failed is called when the record has a first failure, or a better one.
 func (s *supervisor) failed() {
-	f := s.rec.first
+	f := s.cause()
 	if f.lost >= 0 && s.stage == running {
 		wait := blameWait
 		if s.far.where(f.lost) != "" {
@@ -344,18 +345,18 @@ func (s *supervisor) announce() {
 	others := s.rec.running()
 	n := len(others)
 	for _, rank := range others {
-		if rank == s.rec.first.rank {
+		if rank == s.cause().rank {
 			n--
 		}
 	}
 	if n > 0 {
 		which := count(n, "other rank")
-		if s.rec.first.rank < 0 {
+		if s.cause().rank < 0 {
 			which = count(n, "rank")
 		}
 		rest = fmt.Sprintf("; %s %s being stopped", which, are(n))
 	}
-	s.say("%s%s", s.describe(*s.rec.first), rest)
+	s.say("%s%s", s.describe(*s.cause()), rest)
 }
 
 func (s *supervisor) describe(f failure) string {
@@ -371,7 +372,7 @@ func (s *supervisor) describe(f failure) string {
 
 // tell lets everybody know of the first failure, and starts the clock.
 func (s *supervisor) tell() {
-	f := s.rec.first
+	f := s.cause()
 	if f.lost >= 0 { // nothing came of the blame
 		f.lost = -1
 		s.announce()
@@ -386,7 +387,7 @@ func (s *supervisor) tell() {
 		s.check(s.host.hub.Aborted(-1, f.code, f.text))
 		s.far.tell(&message{Verb: msgAborted, Rank: -1, Code: f.code, Text: f.text})
 	case f.rank >= 0 && s.rec.ranks[f.rank].ended:
-		s.check(s.host.hub.Died(f.rank, f.code, f.text))
+		s.check(s.host.hub.Died(f.rank, f.code, f.text, false))
 		s.far.tell(&message{Verb: msgDied, Rank: f.rank, Code: f.code, Text: f.text})
 	default:
 		text := f.text
@@ -482,9 +483,9 @@ func (s *supervisor) pass(sig syscall.Signal) {
 		if s.signal == nil {
 			s.signal = sig
 		}
-		if s.rec.first == nil {
+		if s.rec.first == nil || s.goesOn() {
 			// The ranks hear it by the signal itself, which they may handle.
-			s.rec.fail(failure{rank: -1, code: 128 + int(sig), lost: -1, text: fmt.Sprintf("signal %d (%v) ended the job", sig, sig)})
+			s.isEnd(failure{rank: -1, code: 128 + int(sig), lost: -1, text: fmt.Sprintf("signal %d (%v) ended the job", sig, sig)})
 			s.stage = told
 			s.next.Reset(s.plan.Spec.Grace)
 			s.announce()

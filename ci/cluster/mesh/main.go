@@ -5,9 +5,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/weft-hpc/weft"
@@ -16,11 +18,18 @@ import (
 func main() {
 	hold := flag.Duration("hold", 0, "afterwards, wait this long")
 	busy := flag.Bool("busy", false, "begin anew, until the job is ended")
+	lose := flag.Int("lose", -1, "afterwards this rank is killed, and the others do without: for weftrun --keep-going")
 	flag.Parse()
 	weft.Main(func(ctx context.Context, world *weft.Comm) error {
 		for {
-			if err := mesh(ctx, world, *hold); err != nil || !*busy {
+			if err := mesh(ctx, world, *hold); err != nil {
 				return err
+			}
+			if *lose >= 0 {
+				return without(ctx, world, *lose)
+			}
+			if !*busy {
+				return nil
 			}
 		}
 	})
@@ -76,6 +85,31 @@ func mesh(ctx context.Context, world *weft.Comm, hold time.Duration) error {
 			return context.Cause(ctx)
 		}
 	}
+	return nil
+}
+
+// without has all ranks but one, which dies, see that it is gone, and then exchange messages.
+func without(ctx context.Context, world *weft.Comm, lost int) error {
+	me := world.Rank()
+	if me == lost {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if _, err := weft.Recv(ctx, world, make([]byte, 1), lost, 0); !errors.Is(err, weft.ErrRankFailed) {
+		return fmt.Errorf("rank %d received from rank %d, which is dead: %w", me, lost, err)
+	}
+	for peer := range world.Size() {
+		if peer == me || peer == lost {
+			continue
+		}
+		out, in := []int{me}, []int{-1}
+		if _, err := weft.Sendrecv(ctx, world, out, peer, 1, in, peer, 1); err != nil {
+			return err
+		}
+		if in[0] != peer {
+			return fmt.Errorf("rank %d got %d from rank %d", me, in[0], peer)
+		}
+	}
+	fmt.Printf("rank %d does without rank %d\n", me, lost)
 	return nil
 }
 
