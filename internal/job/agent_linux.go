@@ -69,11 +69,19 @@ func (a *agent) run(args []string, stdin *os.File) error {
 	if len(args) != 4 {
 		return fmt.Errorf("%d arguments after %s; it is for weftrun alone", len(args), AgentFlag)
 	}
-	jobName, keyAt, addrs := args[0], args[1], strings.Split(args[2], ",")
+	jobName, keyAt := args[0], args[1]
+	by, addrs, given := strings.Cut(args[2], "://")
+	if !given {
+		by, addrs = plane.TCP, args[2]
+	}
 	if a.name = args[3]; a.name == agentName {
 		if a.name = os.Getenv("SLURMD_NODENAME"); a.name == "" {
 			return errors.New("SLURMD_NODENAME is not set, so this host has no name in the job")
 		}
+	}
+	way, err := plane.Lookup(by)
+	if err != nil {
+		return err
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
@@ -81,7 +89,6 @@ func (a *agent) run(args []string, stdin *os.File) error {
 	signal.Notify(children, syscall.SIGCHLD)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // as in Run
 	defer signal.Reset()
-	var err error
 	if a.key, err = readKey(keyAt, stdin); err != nil {
 		return err
 	}
@@ -93,7 +100,7 @@ func (a *agent) run(args []string, stdin *os.File) error {
 	}
 	a.input = newInputPipe(func(n int) { a.send(&message{Verb: msgInputCredit, Count: n}) })
 	ctx, cancel := context.WithTimeout(context.Background(), joinWait)
-	a.member, err = plane.Join(ctx, plane.Config{Job: jobName, Secret: a.key, Build: a.build}, a.name, addrs, a)
+	a.member, err = way.Join(ctx, plane.Config{Job: jobName, Secret: a.key, Build: a.build}, a.name, strings.Split(addrs, ","), a)
 	cancel()
 	if err != nil {
 		return err

@@ -88,9 +88,14 @@ func newFar(plan *Plan, notes *mailbox, h *host, sinks [2]*sink) (*far, error) {
 			f.siteOf[r] = int32(i)
 		}
 	}
-	listen, addrs, err := ownAddresses(plan)
+	way, err := plane.Lookup(plan.control())
+	var listen string
+	var addrs []string
 	if err == nil {
-		f.root, err = plane.Listen(plane.Config{Job: plan.Job, Secret: f.key, Build: plan.Spec.Build}, net.JoinHostPort(listen, "0"), names, f)
+		listen, addrs, err = ownAddresses(plan)
+	}
+	if err == nil {
+		f.root, err = way.Listen(plane.Config{Job: plan.Job, Secret: f.key, Build: plan.Spec.Build}, net.JoinHostPort(listen, "0"), names, f)
 	}
 	if err != nil {
 		f.closeInlets()
@@ -122,7 +127,18 @@ func (p *Plan) agentArgs(addrs, file string) []string {
 	if p.starter.file {
 		key = file
 	}
+	if way := p.control(); way != plane.TCP {
+		addrs = way + "://" + addrs
+	}
 	return []string{exe, AgentFlag, p.Job, key, addrs}
+}
+
+// control is the way that we talk to agents.
+func (p *Plan) control() string {
+	if p.Spec.Control == "" {
+		return plane.TCP
+	}
+	return p.Spec.Control
 }
 
 // writeKey writes the key to a file that only this user can read, in the home

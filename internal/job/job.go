@@ -102,6 +102,7 @@ type Spec struct {
 	Crowd     bool          // more ranks than slots are wanted
 	Launcher  string        // how agents are started, "" for our choice
 	Agent     string        // weftrun on the other hosts, "" for the path of this one
+	Control   string        // how we talk to agents: a way of package plane, "" for TCP
 	Build     string        // which weftrun this is
 	StartTime time.Duration // for all agents to be up; 0: our choice
 	Output    string        // pattern of the files for the ranks' output, as OutputPattern gives it; "" for our own

@@ -29,6 +29,9 @@ collective rdma: -
 # Providers of rdma, with and without C.
 cgo/ibverbs: rdma
 
+# The control plane over ZeroMQ.
+cgo/zmq: internal/plane
+
 # The core is a pure state machine over frames.
 internal/match: internal/wire
 internal/proto: internal/wire internal/match
@@ -63,7 +66,7 @@ scheduler/farm: . scheduler internal/job internal/control
 examples/...: . array scheduler scheduler/farm wefttest
 
 # Programs and measurements may use everything. Nothing may use them.
-cmd/...: . internal/... collective rdma cgo/ibverbs
+cmd/...: . internal/... collective rdma cgo/ibverbs cgo/zmq
 bench/...: . internal/... collective cmd/... bench/...
 ci/cluster/...: .
 ci/...: -

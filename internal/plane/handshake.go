@@ -35,24 +35,6 @@ const (
 	verdictSize   = 4 + macSize
 )
 
-// verdict is what the root thinks of a member.
-type verdict uint8
-
-const (
-	accepted verdict = iota
-	wrongSecret
-	wrongBuild
-	unknownName
-	duplicate
-	givenUp
-	numVerdicts
-)
-
-func (v verdict) String() string {
-	return [...]string{"accepted", "it does not know the job's secret", "it is another build of weftrun; install the same one on all hosts",
-		"no host of that name was expected", "there is a connection with that host already", "that host was given up already"}[min(v, numVerdicts-1)]
-}
-
 // errStranger is a connection that does not speak this protocol, or not for this job.
 var errStranger = errors.New("what it says is not of this job")
 
@@ -135,14 +117,14 @@ func (s *secrets) join(rw io.ReadWriter, name string) (ciphers, error) {
 	if !hmac.Equal(answer[4:], mac(s.key, []byte("root"), hello, challenge, answer[:4])) {
 		return ciphers{}, fmt.Errorf("what listens there does not know the job's secret")
 	}
-	if v := verdict(answer[0]); v != accepted {
+	if v := Verdict(answer[0]); v != Accepted {
 		return ciphers{}, fmt.Errorf("weftrun refused this agent: %v", v)
 	}
 	return s.ciphers(hello, challenge)
 }
 
 // receive is the root's side. Judge is asked about a name that was proved.
-func (s *secrets) receive(rw io.ReadWriter, judge func(name string) (member int, v verdict)) (member int, c ciphers, err error) {
+func (s *secrets) receive(rw io.ReadWriter, judge func(name string) (member int, v Verdict)) (member int, c ciphers, err error) {
 	hello := make([]byte, helloSize)
 	if _, err := io.ReadFull(rw, hello[:len(magic)]); err != nil {
 		return -1, c, fmt.Errorf("%w: %w", errStranger, err)
@@ -172,7 +154,7 @@ func (s *secrets) receive(rw io.ReadWriter, judge func(name string) (member int,
 	}
 	length := int(hello[helloSize-nameSize])
 	name := string(hello[helloSize-nameSize+1:][:length])
-	member, v := -1, wrongSecret
+	member, v := -1, WrongSecret
 	if hmac.Equal(proof[:macSize], mac(s.key, []byte("member"), hello, challenge)) {
 		if [digestSize]byte(proof[macSize:]) != s.build {
 			member, v = judgeBuild(judge, name)
@@ -184,7 +166,7 @@ func (s *secrets) receive(rw io.ReadWriter, judge func(name string) (member int,
 	if _, err := rw.Write(append(answer, mac(s.key, []byte("root"), hello, challenge, answer)...)); err != nil {
 		return member, c, err
 	}
-	if v != accepted {
+	if v != Accepted {
 		return member, c, fmt.Errorf("%q: %v", name, v)
 	}
 	c, err = s.ciphers(hello, challenge)
@@ -193,9 +175,9 @@ func (s *secrets) receive(rw io.ReadWriter, judge func(name string) (member int,
 
 // judgeBuild is the verdict on a member of another build: it keeps its number,
 // so that the failure has a host.
-func judgeBuild(judge func(string) (int, verdict), name string) (int, verdict) {
+func judgeBuild(judge func(string) (int, Verdict), name string) (int, Verdict) {
 	member, _ := judge(name)
-	return member, wrongBuild
+	return member, WrongBuild
 }
 
 func nonce(b []byte) {

@@ -31,13 +31,6 @@ const (
 	numRecords
 )
 
-// secondChance is what a peer gets after Quiet. A process that was stopped itself finds
-// its deadlines gone, and what the peer has said meanwhile still in the socket.
-const secondChance = 2 * time.Second
-
-// goodbyeWait bounds how long a link that closes may take to send what it has.
-const goodbyeWait = 2 * time.Second
-
 // link is one end of an established connection. It owns two goroutines, which run
 // until the connection ends.
 type link struct {
@@ -86,7 +79,7 @@ func (l *link) send(b []byte) {
 	}
 	l.mu.Unlock()
 	if full {
-		l.fail(errFull)
+		l.fail(ErrFull)
 		return
 	}
 	l.rouse()
@@ -114,13 +107,13 @@ func (l *link) fail(err error) {
 }
 
 // close says goodbye after what is queued, and waits until the peer has heard it, or for as
-// long as goodbyeWait.
+// long as GoodbyeWait.
 func (l *link) close() {
 	l.mu.Lock()
 	l.ending = true
 	l.mu.Unlock()
 	l.rouse()
-	t := time.NewTimer(goodbyeWait)
+	t := time.NewTimer(GoodbyeWait)
 	defer t.Stop()
 	select {
 	case <-l.over:
@@ -229,7 +222,7 @@ func (w *records) write() error {
 	if len(w.out) == 0 {
 		return nil
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(w.limit + secondChance)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(w.limit + SecondChance)); err != nil {
 		return err
 	}
 	_, err := w.conn.Write(w.out)
@@ -295,9 +288,9 @@ func (l *link) read(frame func([]byte)) error {
 func (l *link) readError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("nothing was heard from it for %v", l.cfg.Quiet+secondChance)
+		return ErrSilent(l.cfg)
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
-		return errors.New("its connection closed")
+		return ErrClosed
 	}
 	return err
 }
@@ -319,7 +312,7 @@ type patient struct {
 func (p *patient) Read(b []byte) (int, error) {
 	n, err := p.l.conn.Read(b)
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
-		if err := p.l.conn.SetReadDeadline(time.Now().Add(secondChance)); err != nil {
+		if err := p.l.conn.SetReadDeadline(time.Now().Add(SecondChance)); err != nil {
 			return 0, err
 		}
 		return p.l.conn.Read(b)

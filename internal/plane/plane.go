@@ -27,16 +27,25 @@
 // A stranger costs a message and nothing else: port scanners, half-open connections,
 // members of other jobs, and replays of recorded ones.
 //
-// [Listen] and [Join] do this over TCP. Package planetest has the suite for this and any other way.
+// A [Way] does this over one kind of connection: "tcp" in this package, others register themselves. Package
+// planetest has the suite for all of them.
 package plane
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
 const (
+	// TCP is the name of the way that this package has.
+	TCP = "tcp"
+
 	// Version is the version of the protocol, frames of package job included.
 	Version = 1
 
@@ -44,6 +53,15 @@ const (
 	DefaultBeat = 2 * time.Second
 	// DefaultQuiet is how long a peer may be silent.
 	DefaultQuiet = 8 * time.Second
+	// SecondChance is what a peer gets after Quiet. A process that was stopped itself finds its
+	// deadlines gone, and what the peer has said meanwhile not yet read.
+	SecondChance = 2 * time.Second
+	// DialWait and HandshakeWait bound how long a member tries an address, and how long a stranger
+	// may take to prove itself.
+	DialWait      = 5 * time.Second
+	HandshakeWait = 5 * time.Second
+	// GoodbyeWait bounds how long a link that closes may take to send what it has.
+	GoodbyeWait = 2 * time.Second
 
 	// MaxFrame is the longest frame in bytes.
 	MaxFrame = 512 << 20
@@ -73,7 +91,8 @@ type Config struct {
 	Quiet  time.Duration
 }
 
-func (c *Config) fill() error {
+// Fill puts defaults in, and refuses what cannot be.
+func (c *Config) Fill() error {
 	if c.Beat == 0 {
 		c.Beat = DefaultBeat
 	}
@@ -115,7 +134,55 @@ type Joiner func(ctx context.Context, cfg Config, name string, addrs []string, h
 // Opener opens a root for members of these names.
 type Opener func(cfg Config, addr string, members []string, h Handler) (Root, error)
 
-var (
-	errFull   = errors.New("it does not take what it is sent")
-	errClosed = errors.New("this end was closed")
-)
+// Way is one way to carry frames.
+type Way struct {
+	Listen Opener
+	Join   Joiner
+	Absent error // why this build does not have it, and how to build it; nil if it does
+}
+
+// ways has what was registered, by name.
+var ways = struct {
+	sync.Mutex
+	m map[string]Way
+}{m: map[string]Way{TCP: {Listen: listen, Join: join}}}
+
+// Register adds a way. Packages call it when they are initialized; two ways of one name are
+// a mistake in the program.
+func Register(name string, w Way) {
+	ways.Lock()
+	defer ways.Unlock()
+	if _, ok := ways.m[name]; ok {
+		panic("plane: " + name + " is registered twice")
+	}
+	ways.m[name] = w
+}
+
+// Lookup returns a way, or why there is none of that name.
+func Lookup(name string) (Way, error) {
+	ways.Lock()
+	defer ways.Unlock()
+	w, ok := ways.m[name]
+	if !ok {
+		return Way{}, fmt.Errorf("there is no control plane %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(ways.m)), ", "))
+	}
+	return w, w.Absent
+}
+
+// ErrFull ends a link whose peer does not take what it is sent: more than MaxQueue waits for it.
+var ErrFull = errors.New("it does not take what it is sent")
+
+// ErrSilent is the end of a link that nothing was heard from.
+func ErrSilent(cfg *Config) error {
+	return fmt.Errorf("nothing was heard from it for %v", cfg.Quiet+SecondChance)
+}
+
+// ErrClosed ends a link without a goodbye.
+var ErrClosed = errors.New("its connection closed")
+
+// ErrUnreached is why a member reached no root, with the reason for each address.
+func ErrUnreached(why []string) error {
+	return fmt.Errorf("weftrun cannot be reached: %s", strings.Join(why, "; "))
+}
+
+var errClosed = errors.New("this end was closed")

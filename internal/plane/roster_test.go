@@ -20,18 +20,18 @@ func TestRoster(t *testing.T) {
 		"rise a, fall a, rise a, judge a":  "true, true, false, 0 that host was given up already",
 		"judge b, rise b, judge a, rise a": "1 accepted, true, 0 accepted, true",
 	} {
-		r := newRoster([]string{"a", "b"})
+		r := NewRoster([]string{"a", "b"})
 		var got []string
 		for step := range strings.SplitSeq(script, ", ") {
 			verb, name, _ := strings.Cut(step, " ")
 			switch verb {
 			case "judge":
-				m, v := r.judge(name)
+				m, v := r.Judge(name)
 				got = append(got, fmt.Sprintf("%d %v", m, v))
 			case "rise":
-				got = append(got, fmt.Sprint(r.rise(r.number[name])))
+				got = append(got, fmt.Sprint(r.Rise(r.number[name])))
 			case "fall":
-				got = append(got, fmt.Sprint(r.fall(r.number[name])))
+				got = append(got, fmt.Sprint(r.Fall(r.number[name])))
 			}
 		}
 		if s := strings.Join(got, ", "); s != want {
@@ -52,7 +52,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Add(append([]byte(magic), make([]byte, helloSize+proofSize)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, err := s.receive(rw{bytes.NewReader(b), io.Discard}, func(string) (int, verdict) { return 0, accepted })
+		_, _, err := s.receive(rw{bytes.NewReader(b), io.Discard}, func(string) (int, Verdict) { return 0, Accepted })
 		if err == nil {
 			t.Fatal("a stranger was let in")
 		}

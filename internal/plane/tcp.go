@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
 
-const (
-	handshakeWait  = 5 * time.Second
-	dialWait       = 5 * time.Second
-	spareStrangers = 64 // connections that may be in a handshake besides all members
-)
+const spareStrangers = 64 // connections that may be in a handshake besides all members
 
 // root is a Root over TCP.
 type root struct {
@@ -26,22 +21,22 @@ type root struct {
 	group   sync.WaitGroup
 
 	mu     sync.Mutex
-	roster roster
+	roster *Roster
 	links  []*link
 	young  map[net.Conn]bool // in a handshake
 	closed bool
 }
 
-// Listen opens a root over TCP at an address such as 10.0.0.1:0.
-func Listen(cfg Config, addr string, members []string, h Handler) (Root, error) {
-	if err := cfg.fill(); err != nil {
+// listen opens a root over TCP at an address such as 10.0.0.1:0.
+func listen(cfg Config, addr string, members []string, h Handler) (Root, error) {
+	if err := cfg.Fill(); err != nil {
 		return nil, err
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("plane: %w", err)
 	}
-	r := &root{cfg: cfg, secrets: newSecrets(&cfg), h: h, ln: ln, roster: newRoster(members), links: make([]*link, len(members)),
+	r := &root{cfg: cfg, secrets: newSecrets(&cfg), h: h, ln: ln, roster: NewRoster(members), links: make([]*link, len(members)),
 		room: make(chan struct{}, len(members)+spareStrangers), young: make(map[net.Conn]bool)}
 	r.group.Go(r.accept)
 	return r, nil
@@ -87,8 +82,8 @@ func (r *root) greet(conn net.Conn) {
 	r.mu.Lock()
 	delete(r.young, conn)
 	closed := r.closed
-	if err == nil && !closed && !r.roster.rise(member) {
-		err = errors.New(duplicate.String())
+	if err == nil && !closed && !r.roster.Rise(member) {
+		err = errors.New(Duplicate.String())
 	}
 	if err != nil || closed {
 		r.mu.Unlock()
@@ -106,13 +101,13 @@ func (r *root) greet(conn net.Conn) {
 }
 
 func (r *root) shake(conn net.Conn) (int, ciphers, error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(HandshakeWait)); err != nil {
 		return -1, ciphers{}, err
 	}
-	member, c, err := r.secrets.receive(conn, func(name string) (int, verdict) {
+	member, c, err := r.secrets.receive(conn, func(name string) (int, Verdict) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.roster.judge(name)
+		return r.roster.Judge(name)
 	})
 	if err == nil {
 		err = errors.Join(conn.SetDeadline(time.Time{}), conn.SetReadDeadline(time.Now().Add(r.cfg.Quiet)))
@@ -122,7 +117,7 @@ func (r *root) shake(conn net.Conn) (int, ciphers, error) {
 
 func (r *root) fell(member int, err error) {
 	r.mu.Lock()
-	first := r.roster.fall(member)
+	first := r.roster.Fall(member)
 	r.mu.Unlock()
 	if first {
 		r.h.Down(member, err)
@@ -188,9 +183,9 @@ func (r *root) Close() error {
 // member is a Member over TCP.
 type member struct{ l *link }
 
-// Join connects a member over TCP.
-func Join(ctx context.Context, cfg Config, name string, addrs []string, h Handler) (Member, error) {
-	if err := cfg.fill(); err != nil {
+// join connects a member over TCP.
+func join(ctx context.Context, cfg Config, name string, addrs []string, h Handler) (Member, error) {
+	if err := cfg.Fill(); err != nil {
 		return nil, err
 	}
 	var errs []string
@@ -204,17 +199,17 @@ func Join(ctx context.Context, cfg Config, name string, addrs []string, h Handle
 		l.run(func(b []byte) { h.Frame(0, b) }, func(err error) { h.Down(0, err) })
 		return &member{l}, nil
 	}
-	return nil, fmt.Errorf("weftrun cannot be reached: %s", strings.Join(errs, "; "))
+	return nil, ErrUnreached(errs)
 }
 
 func dial(ctx context.Context, cfg *Config, name, addr string) (*link, error) {
-	d := net.Dialer{Timeout: dialWait, KeepAlive: -1}
+	d := net.Dialer{Timeout: DialWait, KeepAlive: -1}
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	s := newSecrets(cfg)
-	err = conn.SetDeadline(time.Now().Add(handshakeWait))
+	err = conn.SetDeadline(time.Now().Add(HandshakeWait))
 	var c ciphers
 	if err == nil {
 		c, err = s.join(conn, name)

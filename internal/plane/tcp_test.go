@@ -12,5 +12,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTCP(t *testing.T) {
-	planetest.Run(t, planetest.Plane{Listen: plane.Listen, Join: plane.Join})
+	w, err := plane.Lookup(plane.TCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planetest.Run(t, w)
 }

@@ -20,12 +20,6 @@ import (
 	"github.com/weft-hpc/weft/internal/plane"
 )
 
-// Plane is a way to carry frames.
-type Plane struct {
-	Listen plane.Opener
-	Join   plane.Joiner
-}
-
 // What the suite waits for at most.
 const patience = 20 * time.Second
 
@@ -36,8 +30,8 @@ func config() plane.Config {
 }
 
 // Run runs the suite.
-func Run(t *testing.T, p Plane) {
-	for name, test := range map[string]func(*testing.T, Plane){
+func Run(t *testing.T, p plane.Way) {
+	for name, test := range map[string]func(*testing.T, plane.Way){
 		"order": order, "large frames": large, "many members": many, "dead peer": deadPeer, "cut off": cutOff, "goodbye": goodbye,
 		"no way back": noWayBack, "wrong key": wrongKey, "other build": otherBuild, "unknown name": unknownName, "two of one name": twins,
 		"port scanner": portScanner, "half open": halfOpen, "replay": replay, "changed on the way": tampered, "hold": holding,
@@ -138,7 +132,7 @@ func names(n int) []string {
 }
 
 // open starts a root on the loopback interface.
-func open(t *testing.T, p Plane, cfg plane.Config, n int, h plane.Handler) plane.Root {
+func open(t *testing.T, p plane.Way, cfg plane.Config, n int, h plane.Handler) plane.Root {
 	t.Helper()
 	r, err := p.Listen(cfg, "127.0.0.1:0", names(n), h)
 	if err != nil {
@@ -155,7 +149,7 @@ func open(t *testing.T, p Plane, cfg plane.Config, n int, h plane.Handler) plane
 func address(r plane.Root) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port())) }
 
 // join connects a member that must get through.
-func join(t *testing.T, p Plane, cfg plane.Config, addr string, i int, h plane.Handler) plane.Member {
+func join(t *testing.T, p plane.Way, cfg plane.Config, addr string, i int, h plane.Handler) plane.Member {
 	t.Helper()
 	m, err := p.Join(t.Context(), cfg, "host"+strconv.Itoa(i), []string{addr}, h)
 	if err != nil {
@@ -166,7 +160,7 @@ func join(t *testing.T, p Plane, cfg plane.Config, addr string, i int, h plane.H
 }
 
 // refuse expects that a member does not get through.
-func refuse(t *testing.T, p Plane, cfg plane.Config, addr, name, want string) {
+func refuse(t *testing.T, p plane.Way, cfg plane.Config, addr, name, want string) {
 	t.Helper()
 	m, err := p.Join(t.Context(), cfg, name, []string{addr}, newEar())
 	if err == nil {
@@ -179,7 +173,7 @@ func refuse(t *testing.T, p Plane, cfg plane.Config, addr, name, want string) {
 }
 
 // works checks that a root still takes and serves member i.
-func works(t *testing.T, p Plane, cfg plane.Config, r plane.Root, at *ear, i int) {
+func works(t *testing.T, p plane.Way, cfg plane.Config, r plane.Root, at *ear, i int) {
 	t.Helper()
 	before := at.count("frame")
 	e := newEar()
@@ -195,7 +189,7 @@ func works(t *testing.T, p Plane, cfg plane.Config, r plane.Root, at *ear, i int
 	}
 }
 
-func order(t *testing.T, p Plane) {
+func order(t *testing.T, p plane.Way) {
 	const n = 5000
 	at, e := newEar(), newEar()
 	r := open(t, p, config(), 1, at)
@@ -216,7 +210,7 @@ func order(t *testing.T, p Plane) {
 	}
 }
 
-func large(t *testing.T, p Plane) {
+func large(t *testing.T, p plane.Way) {
 	at, e := newEar(), newEar()
 	r := open(t, p, config(), 1, at)
 	m := join(t, p, config(), address(r), 0, e)
@@ -237,7 +231,7 @@ func large(t *testing.T, p Plane) {
 	}
 }
 
-func many(t *testing.T, p Plane) {
+func many(t *testing.T, p plane.Way) {
 	const n = 1000
 	at := newEar()
 	cfg := config()
@@ -293,7 +287,7 @@ func many(t *testing.T, p Plane) {
 }
 
 // deadPeer: the connection closes without a goodbye.
-func deadPeer(t *testing.T, p Plane) {
+func deadPeer(t *testing.T, p plane.Way) {
 	at, e := newEar(), newEar()
 	r := open(t, p, config(), 2, at)
 	w := newWire(t, address(r))
@@ -309,7 +303,7 @@ func deadPeer(t *testing.T, p Plane) {
 }
 
 // cutOff: nothing comes through any more, and nothing closes.
-func cutOff(t *testing.T, p Plane) {
+func cutOff(t *testing.T, p plane.Way) {
 	cfg := config()
 	at, e := newEar(), newEar()
 	r := open(t, p, cfg, 1, at)
@@ -333,7 +327,7 @@ func cutOff(t *testing.T, p Plane) {
 	}
 }
 
-func goodbye(t *testing.T, p Plane) {
+func goodbye(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 2, at)
 	m := join(t, p, config(), address(r), 0, newEar())
@@ -364,7 +358,7 @@ func goodbye(t *testing.T, p Plane) {
 }
 
 // noWayBack: a member that was down stays down.
-func noWayBack(t *testing.T, p Plane) {
+func noWayBack(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 2, at)
 	if err := join(t, p, config(), address(r), 0, newEar()).Close(); err != nil {
@@ -380,7 +374,7 @@ func noWayBack(t *testing.T, p Plane) {
 	refuse(t, p, config(), address(r), "host1", "given up already")
 }
 
-func wrongKey(t *testing.T, p Plane) {
+func wrongKey(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 1, at)
 	cfg := config()
@@ -395,7 +389,7 @@ func wrongKey(t *testing.T, p Plane) {
 	works(t, p, config(), r, at, 0)
 }
 
-func otherBuild(t *testing.T, p Plane) {
+func otherBuild(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 1, at)
 	cfg := config()
@@ -407,14 +401,14 @@ func otherBuild(t *testing.T, p Plane) {
 	works(t, p, config(), r, at, 0)
 }
 
-func unknownName(t *testing.T, p Plane) {
+func unknownName(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 1, at)
 	refuse(t, p, config(), address(r), "stranger", "no host of that name")
 	works(t, p, config(), r, at, 0)
 }
 
-func twins(t *testing.T, p Plane) {
+func twins(t *testing.T, p plane.Way) {
 	at, e := newEar(), newEar()
 	r := open(t, p, config(), 1, at)
 	m := join(t, p, config(), address(r), 0, e)
@@ -426,7 +420,7 @@ func twins(t *testing.T, p Plane) {
 	}
 }
 
-func portScanner(t *testing.T, p Plane) {
+func portScanner(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 1, at)
 	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00", strings.Repeat("A", 1<<20)} {
@@ -453,7 +447,7 @@ func portScanner(t *testing.T, p Plane) {
 }
 
 // halfOpen: many connections that say nothing keep nobody out.
-func halfOpen(t *testing.T, p Plane) {
+func halfOpen(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 1, at)
 	for range 40 {
@@ -467,7 +461,7 @@ func halfOpen(t *testing.T, p Plane) {
 }
 
 // replay: what a member said once is worth nothing a second time.
-func replay(t *testing.T, p Plane) {
+func replay(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 2, at)
 	w := newWire(t, address(r))
@@ -494,7 +488,7 @@ func replay(t *testing.T, p Plane) {
 }
 
 // tampered: a byte that changes on the way ends the link.
-func tampered(t *testing.T, p Plane) {
+func tampered(t *testing.T, p plane.Way) {
 	at, e := newEar(), newEar()
 	r := open(t, p, config(), 1, at)
 	w := newWire(t, address(r))
@@ -514,7 +508,7 @@ func tampered(t *testing.T, p Plane) {
 }
 
 // holding: a root that is stopped is not given up, if it said so before.
-func holding(t *testing.T, p Plane) {
+func holding(t *testing.T, p plane.Way) {
 	cfg := config()
 	slow := cfg
 	slow.Beat = 10 * time.Second // this root is silent, as if it were stopped
@@ -537,7 +531,7 @@ func holding(t *testing.T, p Plane) {
 }
 
 // stuck: a member that does not read is given up, and holds up nobody.
-func stuck(t *testing.T, p Plane) {
+func stuck(t *testing.T, p plane.Way) {
 	at := newEar()
 	r := open(t, p, config(), 2, at)
 	w := newWire(t, address(r))
@@ -558,7 +552,7 @@ func stuck(t *testing.T, p Plane) {
 	}
 }
 
-func nobody(t *testing.T, p Plane) {
+func nobody(t *testing.T, p plane.Way) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -577,7 +571,7 @@ func nobody(t *testing.T, p Plane) {
 }
 
 // impostor: a member does not believe a root that does not know the secret.
-func impostor(t *testing.T, p Plane) {
+func impostor(t *testing.T, p plane.Way) {
 	cfg := config()
 	cfg.Secret = []byte("the impostor has another secret.")
 	r := open(t, p, cfg, 1, newEar())
@@ -599,7 +593,7 @@ func impostor(t *testing.T, p Plane) {
 }
 
 // flood: small frames come through while another member sends as much as it can.
-func flood(t *testing.T, p Plane) {
+func flood(t *testing.T, p plane.Way) {
 	at := newEar()
 	replies := make(chan struct{}, 1)
 	var r plane.Root
