@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 
+	_ "github.com/weft-hpc/weft/cgo/zmq" // a control plane, where it is built in
 	"github.com/weft-hpc/weft/internal/job"
 	"github.com/weft-hpc/weft/internal/transport/shm"
 )

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-hpc/weft/internal/job"
+	"github.com/weft-hpc/weft/internal/plane"
 	"github.com/weft-hpc/weft/rdma"
 )
 
@@ -139,6 +140,13 @@ var table = []option{
 			return fmt.Errorf("%q is not an absolute path", v)
 		}
 		o.spec.Agent = v
+		return nil
+	}},
+	{[]string{"control"}, "NAME", false, "how weftrun talks to agents on other hosts: tcp; zmq where it is built in (tcp)", func(o *options, _ *job.Program, v string) error {
+		if _, err := plane.Lookup(v); err != nil {
+			return err
+		}
+		o.spec.Control = v
 		return nil
 	}},
 	{[]string{"start-timeout"}, "DURATION", false, "give up when other hosts are not ready after this (30s, and a second more for each 50 hosts)", func(o *options, _ *job.Program, v string) (err error) {

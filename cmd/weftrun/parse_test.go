@@ -85,6 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		"--map-by l3 -n 1 p":                   `"l3" is not one of slot, node, core, socket, numa`,
 		"--map-by numa --bind-to none -n 1 p":  "exclude each other",
 		"--launcher rsh -n 1 p":                "not one of ssh, srun",
+		"--control carrier-pigeon -n 1 p":      "there is no control plane \"carrier-pigeon\"; there are: tcp, zmq",
 		"--agent weftrun -n 1 p":               "not an absolute path",
 		"--host a,,b -n 1 p":                   "comma without a name",
 		"--host a --hostfile f -n 1 p":         "exclude each other",
