@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -40,6 +41,32 @@ func pair() (ours, theirs *os.File, err error) {
 	}
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control of a rank"), nil
 }
+
+// Pair returns both ends of a new line, for who carries one on by other means: each end is
+// for this process itself.
+func Pair() (launcher, rank *os.File, err error) {
+	launcher, theirs, err := pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	if rank, err = Own(theirs); err != nil {
+		return nil, nil, errors.Join(err, launcher.Close())
+	}
+	return launcher, rank, nil
+}
+
+// Own returns a rank's end of a line, as Hub.Open made it for another process, in a form that
+// this process can use, and closes f.
+func Own(f *os.File) (*os.File, error) {
+	fd, err := duplicate(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return adopt(fd, "control of a rank", true)
+}
+
+// Adopt takes up an inherited socket as a descriptor that no child of this process gets.
+func Adopt(fd int, name string) (*os.File, error) { return adopt(fd, name, true) }
 
 // endReading makes reads of a socket end once they have taken what is queued.
 func endReading(f *os.File) error { return shutdown(f, unix.SHUT_RD) }

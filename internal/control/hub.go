@@ -219,6 +219,17 @@ func (h *Hub) Release() error {
 	return nil
 }
 
+// End ends every line on this host after what is queued for it. A rank that was not
+// released takes it for the end of the launcher.
+func (h *Hub) End() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.lines {
+		h.enqueue(l, nil)
+	}
+	return nil
+}
+
 // Aborted tells every other rank on this host that the job is being ended, by a
 // rank or, when rank is -1, by the launcher.
 func (h *Hub) Aborted(rank, code int, reason string) error {

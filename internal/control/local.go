@@ -61,11 +61,7 @@ func (l *Local) start(rank int, segment func(int) (*os.File, error)) (*Client, e
 		}
 	}
 	// As in a process of its own: the descriptor passes into the client's hands.
-	fd, err := duplicate(line)
-	if err != nil {
-		return nil, err
-	}
-	own, err := adopt(fd, "control of a rank", true)
+	own, err := Own(line)
 	if err != nil {
 		return nil, err
 	}

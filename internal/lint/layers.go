@@ -22,7 +22,7 @@ const module = "github.com/weft-hpc/weft"
 const layers = `
 # Leaves know nothing of the others.
 internal/wire internal/arena internal/pause internal/kernel internal/kernel/gen: -
-internal/control internal/topo internal/batch internal/plane: -
+internal/control internal/topo internal/batch internal/plane internal/pmi: -
 internal/lint: -
 collective rdma: -
 
@@ -48,10 +48,14 @@ internal/progress: internal/proto internal/match internal/wire internal/transpor
 # The launcher starts ranks and holds the other end of their lines.
 internal/job: internal/control internal/topo internal/batch internal/plane
 
+# Ranks that were started without a launcher keep their job together themselves.
+internal/direct: internal/control internal/topo internal/plane internal/pmi
+
 # Suites come with what they test.
 collective/collectivetest: collective
 rdma/*: rdma
 internal/control/controltest: internal/control
+internal/pmi/pmitest: internal/control
 internal/plane/planetest: internal/plane
 
 # The user's API puts the layers together. It never imports the schedulers that
