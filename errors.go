@@ -42,7 +42,7 @@ var (
 	ErrOverlap = errors.New("buffers overlap in part")
 	// ErrConcurrent: two collectives at once on one communicator.
 	ErrConcurrent = errors.New("two collectives at once on one communicator")
-	// ErrNotLaunched: a batch system's job, but no weftrun.
+	// ErrNotLaunched: a batch system's job, but nothing has started ranks there: weftrun, srun.
 	ErrNotLaunched = errors.New("in a batch job, but not started by weftrun")
 	// ErrArgument: an argument makes no sense, or the call comes at the wrong time.
 	ErrArgument = errors.New("bad argument")

@@ -70,7 +70,13 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 			return 0
 		}
 	}
-	return w.fail(ctx, err)
+	code := w.fail(ctx, err)
+	if w.direct != nil {
+		if err := w.direct.Close(); err != nil {
+			say(err) // the others may not have heard why
+		}
+	}
+	return code
 }
 
 // say prints an error, which may have the prefix already.
@@ -82,6 +88,13 @@ func say(err error) {
 func known(err error) bool {
 	e, ok := errors.AsType[control.Event](err)
 	return ok && e.Kind != control.LauncherLost
+}
+
+// known is known for a rank that has a world: without weftrun it is told why its line ended, and
+// has said so.
+func (w *World) known(err error) bool {
+	_, ok := errors.AsType[control.Event](err)
+	return known(err) || ok && w.direct != nil
 }
 
 // fail ends the job because of this rank's error and returns the exit code.
@@ -98,7 +111,7 @@ func (w *World) fail(ctx context.Context, err error) int {
 	case errors.Is(err, ErrRankFailed) && errors.As(err, &byRank):
 		lost = byRank.lost
 	}
-	if known(err) || known(context.Cause(ctx)) {
+	if w.known(err) || w.known(context.Cause(ctx)) {
 		return code // what the launcher has told is not news to it
 	}
 	if w.client == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-hpc/weft/internal/arena"
 	"github.com/weft-hpc/weft/internal/control"
+	"github.com/weft-hpc/weft/internal/direct"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/transport"
@@ -36,6 +37,7 @@ type World struct {
 	windowVia string       // what windows are restricted to; tests set it
 
 	client *control.Client // nil without a launcher
+	direct *direct.Rank    // of a rank that srun or the like has started; nil otherwise
 	leave  func(ctx context.Context, untold []int) error
 	closed atomic.Bool
 	cancel context.CancelCauseFunc // ends the context of Main
@@ -97,9 +99,9 @@ func (w *World) Stats() Stats {
 }
 
 // Init makes this process part of its job: the ranks that weftrun started, or
-// a world of one rank when there is no launcher. In a batch system's job
-// without weftrun it is ErrNotLaunched. It is called once; the World must be
-// closed. Most programs use Main instead.
+// srun, or the mpiexec of an MPI library that speaks PMI-1, or a world of one rank when
+// there is no launcher. In a batch system's job without any of these it is ErrNotLaunched.
+// It is called once; the World must be closed. Most programs use Main instead.
 func Init(ctx context.Context, opts ...Option) (*World, error) {
 	w, err := initialize(ctx, newConfig(opts))
 	if err != nil {
@@ -121,11 +123,17 @@ func initialize(ctx context.Context, cfg *config) (*World, error) {
 		return nil, err
 	}
 	if client == nil {
-		if job := batchJob(os.Getenv); job != "" {
-			return nil, fmt.Errorf("%w: %s; start the program with weftrun", ErrNotLaunched, job)
-		}
-		return newSingle(cfg), nil
+		return initializeDirect(ctx, cfg)
 	}
+	w, err := joinJob(ctx, cfg, client)
+	if err == nil {
+		client.Watch(w.event)
+	}
+	return w, err
+}
+
+// joinJob makes the world of a rank that has a line to its launcher.
+func joinJob(ctx context.Context, cfg *config, client *control.Client) (*World, error) {
 	l, err := connect(ctx, cfg, client)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -133,7 +141,6 @@ func initialize(ctx context.Context, cfg *config) (*World, error) {
 	w := newWorld(cfg, l)
 	w.client = client
 	w.leave = client.Leave
-	client.Watch(w.event)
 	return w, nil
 }
 
@@ -161,6 +168,9 @@ func batchJob(getenv func(string) string) string {
 
 // event acts on what the launcher reports.
 func (w *World) event(e control.Event) {
+	if w.direct != nil {
+		w.direct.Heard(e)
+	}
 	switch e.Kind {
 	case control.RankLeft:
 		w.engine.PeerLeft(e.Rank)
@@ -237,6 +247,9 @@ func (w *World) Close(ctx context.Context) error {
 	errs = append(errs, w.lateMismatch(), w.engine.Close())
 	if w.client != nil {
 		errs = append(errs, w.client.Close())
+	}
+	if w.direct != nil {
+		errs = append(errs, w.direct.Close())
 	}
 	return errors.Join(errs...)
 }

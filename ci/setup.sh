@@ -123,6 +123,7 @@ for group in "$@"; do
 		need slurmd slurmd
 		need srun slurm-client
 		need munged munge
+		need mpiexec.hydra mpich
 		need /usr/lib/x86_64-linux-gnu/libdb-5.3.so libdb5.3 # Grid Engine's, which ci/cluster unpacks for itself
 		need /usr/lib/x86_64-linux-gnu/libtirpc.so.3 libtirpc3
 		need /usr/lib/x86_64-linux-gnu/libhwloc.so.15 libhwloc15

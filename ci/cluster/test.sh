@@ -387,6 +387,8 @@ no_keys() {
 	[[ -z $left ]] || { echo "FAIL: left: $left"; return 1; }
 }
 
+. ci/cluster/direct.sh
+
 if [[ ${1-} == --job ]]; then
 	shift
 	WEFT_CLUSTER=$out job "$@"

@@ -78,8 +78,10 @@ func newJudge(inv *invitation, size int, mine card, listen string, notice func(s
 	j.mu.Lock()
 	j.comes(0, &mine)
 	j.mu.Unlock()
-	var err error
-	j.root, err = plane.Listen(planeConfig(inv), listen, names, j)
+	way, err := plane.Lookup(plane.TCP)
+	if err == nil {
+		j.root, err = way.Listen(planeConfig(inv), listen, names, j)
+	}
 	return j, err
 }
 

@@ -35,7 +35,11 @@ func newLink(rank int, mine card, notice func(string)) *link {
 
 // join dials rank 0, and returns when all ranks have come.
 func (l *link) join(ctx context.Context, inv *invitation) (*layout, error) {
-	m, err := plane.Join(ctx, planeConfig(inv), strconv.Itoa(l.number), inv.Addrs, l)
+	way, err := plane.Lookup(plane.TCP)
+	if err != nil {
+		return nil, err
+	}
+	m, err := way.Join(ctx, planeConfig(inv), strconv.Itoa(l.number), inv.Addrs, l)
 	if err != nil {
 		return nil, err
 	}

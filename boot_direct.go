@@ -1,0 +1,43 @@
+package weft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/weft-hpc/weft/internal/direct"
+	"github.com/weft-hpc/weft/internal/transport/shm"
+)
+
+// initializeDirect makes the world of a process that weftrun did not start: of one that was
+// started together with others, or of one alone.
+func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
+	home, _ := os.UserHomeDir() // where none is known, and one is needed, the error names the file
+	rank, err := direct.Join(ctx, direct.System{
+		Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home, Exit: os.Exit, Segment: shm.Create,
+		Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rank == nil {
+		if job := batchJob(os.Getenv); job != "" {
+			return nil, fmt.Errorf("%w: %s; start the program with weftrun", ErrNotLaunched, job)
+		}
+		return newSingle(cfg), nil
+	}
+	w, err := joinJob(ctx, cfg, rank.Client)
+	if err != nil {
+		return nil, errors.Join(err, rank.Close())
+	}
+	w.direct = rank
+	w.leave = func(ctx context.Context, untold []int) error {
+		if err := rank.Client.Leave(ctx, untold); err != nil {
+			return err
+		}
+		return rank.Finish(ctx)
+	}
+	rank.Client.Watch(w.event)
+	return w, nil
+}
