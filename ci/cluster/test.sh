@@ -14,7 +14,7 @@ readonly root=$PWD out=$PWD/out/cluster
 . ci/cluster/slurm.sh
 . ci/cluster/gridengine.sh
 
-steps=(ssh mesh heat2d binding scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy restart keep_going signals unreachable tree pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
+steps=(ssh mesh heat2d binding scripts exit_codes stdin kill_weftrun kill_agent link_down link_busy restart keep_going signals unreachable tree tm pbsdsh pbs_tmrsh qrsh blaunch slurm gridengine)
 limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
@@ -249,8 +249,61 @@ pbs_job() {
 	PBS_JOBID=7.head PBS_NODEFILE=$out/nodes PBS_ENVIRONMENT=PBS_BATCH PBS_O_WORKDIR=$PWD job "$@"
 }
 
+# tm_job ARGUMENT...: weftrun as the script of a PBS job, under a MoM of ours that speaks TM.
+tm_job() {
+	"$on" n1 "$out/bin/mom" -nodes n1,n1,n2,n2,n3,n4 -dir "$out" "$weftrun" "$@"
+	local status=$?
+	cat "$out/job.out"
+	return $status
+}
+
+# tm_background TEXT COUNT ARGUMENT...: such a job that runs on; its MoM is $mom.
+tm_background() {
+	local text=$1 count=$2 i
+	shift 2
+	log=$out/job.out
+	: >"$log"
+	"$on" n1 "$out/bin/mom" -nodes n1,n1,n2,n2,n3,n4 -dir "$out" "$weftrun" "$@" &
+	mom=$!
+	for i in {1..200}; do
+		(( $(grep -c -- "$text" "$log") >= count )) && return 0
+		sleep 0.1
+	done
+	echo "FAIL: no $text, $count times, in:"
+	cat "$log"
+	return 1
+}
+
+# tm_ended CODE: the job in the background ends with that code, and nothing is left.
+tm_ended() {
+	wait "$mom"
+	local status=$?
+	got=$(<"$log")
+	printf '%s\n' "$got"
+	(( status == $1 )) || { echo "FAIL: exit status $status, want $1"; return 1; }
+	empty
+}
+
+step_tm() {
+	want 0 tm_job --dry-run true && says 'launcher   tm: the way of PBS' 'TM_SPAWN 2 ' && want 0 tm_job "$out/bin/mesh" &&
+		says 'rank 0 of 6 on n1 is right' 'rank 3 of 6 on n2 is right' 'rank 5 of 6 on n4 is right' && empty || return
+	want 3 tm_job sh -c '[ $WEFT_RANK = 5 ] && exit 3; sleep 100' && says 'rank 5 on host n4 (pid ' 'exit status 3' && empty || return
+	# A rank is in the session of its agent, by which PBS finds it.
+	want 0 tm_job sh -c 'echo $(hostname) $PBS_JOBID $PBS_NODENUM $(umask) session $(ps -o sid= -p $$) of $(ps -o sid= -p $PPID)' || return
+	says 'n1 7.head 0 0077' 'n4 7.head 5 0077'
+	[[ $(grep -cE 'session +([0-9]+) of +\1$' <<<"$got") == 6 ]] || { echo "FAIL: ranks in sessions of their own"; return 1; }
+	echo '== qdel'
+	tm_background 'is right' 6 "$out/bin/mesh" -hold 100s && pkill -TERM -f "^$out/bin/mom " && tm_ended 143 || return
+	echo '== qdel of ranks that hear no signal'
+	tm_background ready 6 sh -c 'trap "" TERM; echo ready; while :; do sleep 0.1; done' && pkill -TERM -f "^$out/bin/mom " && tm_ended 143 || return
+	echo '== kill -9 of weftrun'
+	tm_background 'is right' 6 "$out/bin/mesh" -hold 100s && kill -KILL $(pgrep -fx "$weftrun $out/bin/mesh -hold 100s") && tm_ended 137 || return
+	echo '== kill -9 of an agent'
+	tm_background 'is right' 6 "$out/bin/mesh" -hold 100s && kill -KILL "$(agent n3)" && tm_ended 122 && says 'host n3 was lost, with rank 4' || return
+}
+
 step_pbsdsh() {
-	want 0 pbs_job --dry-run true && says 'launcher   pbsdsh: the way of PBS' &&
+	want 0 pbs_job --dry-run true && says 'launcher   pbsdsh: PBS does not say how to reach its MoM' &&
 		want 0 pbs_job "$out/bin/mesh" && says 'rank 4 of 5 on n3 is right' &&
 		want 0 pbs_job sh -c 'echo $PBS_JOBID $PBS_NODENUM $PBS_O_WORKDIR $(umask)' && says "7.head 2 $PWD 0022" && empty && no_keys
 }
@@ -409,7 +462,7 @@ for s in "${wanted[@]}"; do
 done
 
 mkdir -p "$out/bin"
-go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun || exit 1
+go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh ./ci/cluster/mom && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun || exit 1
 exec 8>/run/weft-cluster.lock # the hosts' names are this machine's: one cluster at a time
 flock -n 8 || { echo 'cluster: waits for another one on this machine'; flock 8; }
 trap 'cluster_down' EXIT

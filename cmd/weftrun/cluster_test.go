@@ -30,7 +30,7 @@ func TestTheSameUnderAgents(t *testing.T) {
 	// These are about one host: which processors it has, what a plan for it looks like,
 	// and the descriptors and ignored signals that ranks get from weftrun itself.
 	const other = "TestWireUp|TestOrdinaryProgramsRun|TestBinding|TestDryRun|TestTooManyRanks|TestIgnoredSignalsStayIgnored|" +
-		"TestTheSameUnderAgents|TestAgents|TestParse|TestHelp|TestRestartWithoutAHost"
+		"TestTheSameUnderAgents|TestAgents|TestParse|TestHelp|TestRestartWithoutAHost|TestTM"
 	cmd := exec.CommandContext(t.Context(), self, "-test.skip", other, "-test.v", "-test.timeout", "5m")
 	cmd.Env = append(os.Environ(), "OVER_AGENTS=1")
 	out, err := cmd.CombinedOutput()

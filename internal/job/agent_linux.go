@@ -122,7 +122,12 @@ func (a *agent) run(args []string, stdin *os.File) error {
 // file that nobody else can have written or read.
 func readKey(at string, stdin *os.File) ([]byte, error) {
 	var line string
-	if at == "stdin" {
+	if at == "env" {
+		line = os.Getenv(keyVar)
+		if err := os.Unsetenv(keyVar); err != nil {
+			return nil, err
+		}
+	} else if at == "stdin" {
 		got := make(chan string, 1)
 		go func() { // ends with the process, where nothing comes
 			s, _ := bufio.NewReaderSize(stdin, 128).ReadString('\n')

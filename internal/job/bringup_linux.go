@@ -66,6 +66,10 @@ func (s *supervisor) hearFar(n *farNote) {
 		} else if s.plan.Spec.Verbose {
 			s.say("%v", n.err)
 		}
+	case n.spawn != nil:
+		f.refused(n.site, n.spawn)
+	case n.over != "":
+		f.over(n.site, n.over)
 	case n.up:
 		if f.sites[n.site].state == awaited {
 			if f.lastUp = time.Now(); f.firstUp.IsZero() {

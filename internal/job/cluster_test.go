@@ -121,9 +121,11 @@ func TestChooseStarter(t *testing.T) {
 	for _, c := range []struct{ asked, system, installed, want string }{
 		{"", "Slurm", "srun ssh", "srun: the way of Slurm"},
 		{"", "Slurm", "ssh", "ssh: srun is not in PATH"},
-		{"", "PBS", "pbs_tmrsh pbsdsh", "pbsdsh: the way of PBS"},
-		{"", "PBS", "pbs_tmrsh", "pbs_tmrsh: pbsdsh is not in PATH"},
-		{"", "Torque", "pbsdsh", "pbsdsh: the way of Torque"},
+		{"", "PBS", "tm pbs_tmrsh pbsdsh", "tm: the way of PBS"},
+		{"", "PBS", "pbs_tmrsh pbsdsh", "pbsdsh: PBS does not say how to reach its MoM (PBS_MOMPORT)"},
+		{"", "PBS", "pbs_tmrsh", "pbs_tmrsh: PBS does not say how to reach its MoM (PBS_MOMPORT); pbsdsh is not in PATH"},
+		{"", "Torque", "tm", "tm: the way of Torque"},
+		{"tm", "PBS", "pbsdsh", "error: --launcher tm: PBS does not say how to reach its MoM"},
 		{"", "Grid Engine", "qrsh", "qrsh: the way of Grid Engine"},
 		{"", "LSF", "blaunch", "blaunch: the way of LSF"},
 		{"", "", "ssh", "ssh: no batch system is there"},
@@ -131,7 +133,7 @@ func TestChooseStarter(t *testing.T) {
 		{"fork", "PBS", "", "fork: as asked"},
 		{"srun", "", "ssh", "error: --launcher srun: srun is not in PATH"},
 		{"rsh", "", "", "error: --launcher rsh: not one of ssh"},
-		{"", "PBS", "", "error: nothing starts processes on other hosts: pbsdsh or pbs_tmrsh or ssh is not in PATH"},
+		{"", "PBS", "", "error: nothing starts processes on other hosts: PBS does not say how to reach its MoM (PBS_MOMPORT); pbsdsh is not in PATH; pbs_tmrsh is not in PATH; ssh is not in PATH"},
 	} {
 		s, err := chooseStarter(c.asked, c.system, func(p string) bool { return slices.Contains(strings.Fields(c.installed), p) })
 		got := ""

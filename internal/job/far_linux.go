@@ -29,6 +29,8 @@ type far struct {
 	host   *host
 	key    []byte
 	root   plane.Root
+	addrs  []string // that agents dial
+	tm     *spawner // nil where it does not start the agents
 	agent  []string // command line of an agent, without its name
 	file   string   // that holds the key; "" for none
 	sites  []*site
@@ -67,6 +69,8 @@ type farNote struct {
 	down    bool
 	refused bool
 	err     error
+	spawn   error  // PBS did not start its agent
+	over    string // how the task of its agent ended, in words
 }
 
 // newFar opens the plane that agents will join.
@@ -101,16 +105,20 @@ func newFar(plan *Plan, notes *mailbox, h *host, sinks [2]*sink) (*far, error) {
 		f.closeInlets()
 		return nil, failf(ExitSetup, "agents cannot be listened to: %w", err)
 	}
-	for i, a := range addrs {
-		addrs[i] = net.JoinHostPort(a, strconv.Itoa(f.root.Port()))
+	for _, a := range addrs {
+		f.addrs = append(f.addrs, net.JoinHostPort(a, strconv.Itoa(f.root.Port())))
 	}
-	if plan.starter.file {
-		if f.file, err = writeKey(f.key); err != nil {
-			f.closeInlets()
-			return nil, errors.Join(failf(ExitSetup, "the secret for agents: %w", err), f.root.Close())
+	if plan.starter.name == tmName {
+		if f.tm, err = openTM(plan); err != nil {
+			err = f.fallBack(err)
 		}
 	}
-	f.agent = plan.agentArgs(strings.Join(addrs, ","), f.file)
+	if err == nil {
+		err = f.command()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
 	return f, nil
 }
 
@@ -124,8 +132,11 @@ func (p *Plan) agentArgs(addrs, file string) []string {
 		}
 	}
 	key := "stdin"
-	if p.starter.file {
+	switch {
+	case p.starter.file:
 		key = file
+	case p.starter.name == tmName:
+		key = "env"
 	}
 	if way := p.control(); way != plane.TCP {
 		addrs = way + "://" + addrs
@@ -248,10 +259,21 @@ func (f *far) where(rank int) string {
 
 // startAgents starts the agents that this process is to start.
 func (f *far) startAgents() {
+	if f.tm != nil {
+		if err := f.tm.spawn(f.sites, f.agent, f.key, f.notes); err != nil {
+			f.fail(failf(ExitSetup, "agents could not be started: %w", err))
+		}
+		return
+	}
 	cmds := f.plan.starter.commands(f.plan.Others, f.agent)
 	if f.plan.starter.tree {
 		cmds = cmds[:min(fanOut, len(cmds))]
 	}
+	f.run(cmds)
+}
+
+// run runs commands that start agents.
+func (f *far) run(cmds []command) {
 	for _, c := range cmds {
 		st, err := newStart(f.host.forker, c, f.stdin(), f.host.plan.dir)
 		if err != nil {
@@ -410,6 +432,9 @@ func (f *far) close() error {
 	}
 	err := f.root.Close()
 	f.closeInlets()
+	if f.tm != nil {
+		err = errors.Join(err, f.tm.close())
+	}
 	return err
 }
 

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ type starter struct {
 	name     string
 	why      string // it was chosen
 	program  string // that must be in PATH; "" for none
+	absent   string // what to say where it is not; "" for just that
 	file     bool   // the secret goes in a file, since standard input does not arrive
 	together bool   // one command starts all agents
 	forks    bool   // on this very host, to try things out
@@ -55,6 +55,10 @@ var starters = []*starter{
 	{name: "qrsh", program: "qrsh", file: true, command: func(site Site, agent []string) []string {
 		return []string{"qrsh", "-inherit", "-nostdin", "-V", site.Name, shellCommand(agent)}
 	}},
+	// The command is only shown: see spawner.
+	{name: tmName, program: tmName, absent: "PBS does not say how to reach its MoM (PBS_MOMPORT)", command: func(site Site, agent []string) []string {
+		return append([]string{"TM_SPAWN", strconv.Itoa(site.Index)}, agent...)
+	}},
 	{name: "pbsdsh", program: "pbsdsh", file: true, command: func(site Site, agent []string) []string {
 		return append([]string{"pbsdsh", "-n", strconv.Itoa(site.Index), "--"}, agent...)
 	}},
@@ -78,7 +82,7 @@ func Launchers() []string {
 
 // preferred are the starters of each batch system, the best first.
 var preferred = map[string][]string{
-	"Slurm": {"srun", "ssh"}, "PBS": {"pbsdsh", "pbs_tmrsh", "ssh"}, "Torque": {"pbsdsh", "ssh"}, "Grid Engine": {"qrsh", "ssh"}, "LSF": {"blaunch", "ssh"},
+	"Slurm": {"srun", "ssh"}, "PBS": {tmName, "pbsdsh", "pbs_tmrsh", "ssh"}, "Torque": {tmName, "pbsdsh", "ssh"}, "Grid Engine": {"qrsh", "ssh"}, "LSF": {"blaunch", "ssh"},
 	"": {"ssh"},
 }
 
@@ -99,7 +103,7 @@ func chooseStarter(asked, system string, installed func(string) bool) (*starter,
 		case s == nil:
 			return nil, failf(ExitUsage, "--launcher %s: not one of %s", asked, strings.Join(Launchers(), ", "))
 		case s.program != "" && !installed(s.program):
-			return nil, failf(ExitSetup, "--launcher %s: %s is not in PATH", asked, s.program)
+			return nil, failf(ExitSetup, "--launcher %s: %s", asked, s.missing())
 		}
 		s.why = "as asked"
 		return s, nil
@@ -108,7 +112,7 @@ func chooseStarter(asked, system string, installed func(string) bool) (*starter,
 	for _, name := range preferred[system] {
 		s := find(name)
 		if !installed(s.program) {
-			missing = append(missing, s.program)
+			missing = append(missing, s.missing())
 			continue
 		}
 		s.why = "the way of " + system
@@ -116,14 +120,24 @@ func chooseStarter(asked, system string, installed func(string) bool) (*starter,
 			s.why = "no batch system is there"
 		}
 		if missing != nil {
-			s.why = fmt.Sprintf("%s is not in PATH", strings.Join(missing, " or "))
+			s.why = strings.Join(missing, "; ")
 		}
 		return s, nil
 	}
-	return nil, failf(ExitSetup, "nothing starts processes on other hosts: %s is not in PATH", strings.Join(missing, " or "))
+	return nil, failf(ExitSetup, "nothing starts processes on other hosts: %s", strings.Join(missing, "; "))
+}
+
+func (s *starter) missing() string {
+	if s.absent != "" {
+		return s.absent
+	}
+	return s.program + " is not in PATH"
 }
 
 func inPath(program string) bool {
+	if program == tmName {
+		return tmThere()
+	}
 	_, err := exec.LookPath(program)
 	return err == nil
 }

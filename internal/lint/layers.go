@@ -22,7 +22,7 @@ const module = "github.com/weft-hpc/weft"
 const layers = `
 # Leaves know nothing of the others.
 internal/wire internal/arena internal/pause internal/kernel internal/kernel/gen: -
-internal/control internal/topo internal/batch internal/plane internal/pmi: -
+internal/control internal/topo internal/batch internal/plane internal/pmi internal/tm: -
 internal/lint: -
 collective rdma: -
 
@@ -46,7 +46,7 @@ internal/transport/*: internal/transport internal/wire internal/arena internal/p
 internal/progress: internal/proto internal/match internal/wire internal/transport internal/pause
 
 # The launcher starts ranks and holds the other end of their lines.
-internal/job: internal/control internal/topo internal/batch internal/plane
+internal/job: internal/control internal/topo internal/batch internal/plane internal/tm
 
 # Ranks that were started without a launcher keep their job together themselves.
 internal/direct: internal/control internal/topo internal/plane internal/pmi
@@ -57,6 +57,7 @@ rdma/*: rdma
 internal/control/controltest: internal/control
 internal/pmi/pmitest: internal/control
 internal/plane/planetest: internal/plane
+internal/tm/tmtest: -
 
 # The user's API puts the layers together. It never imports the schedulers that
 # are built on it.
@@ -72,7 +73,7 @@ examples/...: . array scheduler scheduler/farm wefttest
 # Programs and measurements may use everything. Nothing may use them.
 cmd/...: . internal/... collective rdma cgo/ibverbs cgo/zmq
 bench/...: . internal/... collective cmd/... bench/...
-ci/cluster/...: .
+ci/cluster/...: . internal/tm/tmtest
 ci/...: -
 `
 
