@@ -18,6 +18,9 @@ import (
 	"github.com/weft-hpc/weft/rdma"
 )
 
+// Built tells whether this program has what calls libibverbs.
+const Built = true
+
 // library is libibverbs, once it is loaded.
 type library struct{ c *C.struct_weft_lib }
 

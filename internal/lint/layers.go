@@ -36,6 +36,9 @@ cgo/zmq: internal/plane
 internal/match: internal/wire
 internal/proto: internal/wire internal/match
 
+# What would stop a job: facts and judgements.
+internal/check: internal/topo
+
 # Transports move frames, and never know each other.
 internal/transport: internal/wire
 internal/transport/transporttest: internal/transport internal/wire

@@ -90,6 +90,17 @@ func choose(list []Interface, want string, loopback bool) (choice, error) {
 	return c, nil
 }
 
+// Choose returns the interface by which a rank with that wish, or none, would reach ranks
+// on other hosts, and the address that these would dial.
+func Choose(want string) (name string, addr netip.Addr, err error) {
+	list, err := systemInterfaces()
+	if err != nil {
+		return "", addr, err
+	}
+	c, err := choose(list, want, false)
+	return c.name, c.addr, err
+}
+
 // usable returns the address of an interface that nobody named, or why not.
 func usable(i Interface) (addr netip.Addr, no string) {
 	switch {
