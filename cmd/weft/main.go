@@ -10,7 +10,11 @@ import (
 )
 
 func main() {
-	if err := root().Execute(); err != nil {
+	err := root().Execute()
+	if err == errProblems {
+		os.Exit(1) // they are on standard output
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "weft: %v\n", err)
 		os.Exit(1)
 	}
@@ -24,6 +28,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true, // main says them, once
 	}
-	cmd.AddCommand(infoCommand(), benchCommand(), versionCommand())
+	cmd.AddCommand(infoCommand(), checkCommand(), benchCommand(), versionCommand())
 	return cmd
 }
