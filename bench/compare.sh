@@ -23,7 +23,7 @@ for mpi in openmpi mpich; do
 		continue
 	fi
 	# MPICH's MPI_STATUSES_IGNORE upsets -Wstringop-overflow.
-	"mpicc.$mpi" -O2 -Wall -Wno-stringop-overflow -o "$bin/contestant-$mpi" $peers/contestant.c
+	"mpicc.$mpi" -O2 -Wall -Wno-stringop-overflow -o "$bin/contestant-$mpi" $peers/contestant.c $peers/collectives.c
 	"mpicc.$mpi" -O2 -Wall -o "$bin/empty-$mpi" $peers/empty.c
 done
 CGO_ENABLED=0 go build -o bin/weftrun ./cmd/weftrun # as make build does

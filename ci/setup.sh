@@ -86,6 +86,8 @@ for group in "$@"; do
 	cc) need gcc gcc; need /usr/include/stdio.h libc6-dev ;;
 	tools) check_go; modules ci/tools "developer tools (ci/tools/go.mod)" tool ;;
 	compare)
+		need ip iproute2
+		need unshare util-linux
 		need gcc gcc
 		need /usr/include/stdio.h libc6-dev
 		need mpirun.openmpi openmpi-bin

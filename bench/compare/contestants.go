@@ -18,28 +18,32 @@ const (
 	openMPI     = "openmpi"
 	mpich       = "mpich"
 	openMPIBest = "openmpi-best"
+	openMPISM   = "openmpi-sm"
 	mpichBest   = "mpich-best"
 	floor       = "floor"
+	blocking    = "weft-blocking" // what a nonblocking collective is compared with; no session of its own
 )
 
 // The flags with which each peer was best on the machine that the comparison
 // was written on. Open MPI's own copies through shared memory in big pieces beat
-// its default, process_vm_readv, at 64 KiB and more, and coll/sm beats coll/tuned; for
+// its default, process_vm_readv, at 64 KiB and more; coll/sm beats coll/tuned for
+// short collectives and loses for long ones, so that is a contestant of its own. For
 // MPICH nothing beat the default by more than the noise, so these flags only
-// keep UCX from trying other transports.
+// keep UCX from trying other transports. coll/han and coll/adapt beat nothing on
+// one host.
 var (
 	openMPIBestFlags = []string{
 		"--mca", "btl_vader_eager_limit", "32768",
 		"--mca", "btl_vader_max_send_size", "262144",
 		"--mca", "btl_vader_single_copy_mechanism", "none",
-		"--mca", "coll_sm_priority", "100",
 	}
+	openMPISMFlags = []string{"--mca", "coll_sm_priority", "100"}
 	// On fewer processors than ranks coll/sm is several times slower, and the
 	// linear barrier is best.
-	openMPICrowdFlags = []string{
+	openMPICrowdFlags = append(slices.Clone(openMPIBestFlags),
 		"--mca", "coll_tuned_use_dynamic_rules", "1",
 		"--mca", "coll_tuned_barrier_algorithm", "1",
-	}
+	)
 	mpichBestEnv = []string{"UCX_TLS=posix,self,cma"}
 
 	openMPITCPFlags     = []string{"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}
@@ -52,15 +56,20 @@ var (
 // A layout is how ranks are started: how many, where, over what.
 type layout struct {
 	ranks     int
-	transport string // shm or tcp
+	transport string // shm; tcp through the loopback; netns: TCP between two namespaces
 	pinned    bool   // one processor for each rank
 }
 
 var (
 	pairSHM = layout{ranks: 2, transport: "shm", pinned: true}
 	pairTCP = layout{ranks: 2, transport: "tcp", pinned: true}
+	pairNet = layout{ranks: 2, transport: "netns", pinned: true}
 	crowd   = layout{ranks: 16, transport: "shm"}
 )
+
+// few are more ranks than the usual two, which share processors where there are not
+// as many.
+func few(ranks int) layout { return layout{ranks: ranks, transport: "shm"} }
 
 // label names a contestant in messages and in machine.json.
 func label(role string, l layout) string {
@@ -71,11 +80,15 @@ func label(role string, l layout) string {
 func (p paths) spec(role string, l layout, argv ...string) contest.Spec {
 	n := fmt.Sprint(l.ranks)
 	s := contest.Spec{Name: label(role, l), Ranks: l.ranks}
+	if l == pairNet {
+		p.net.spec(&s, role, p.weftrun, argv)
+		return s
+	}
 	switch role {
 	case ours:
 		s.Argv = []string{p.weftrun, "-n", n}
 		s.Argv = append(s.Argv, weftrunFlags(l)...)
-	case openMPI, openMPIBest:
+	case openMPI, openMPIBest, openMPISM:
 		s.Argv = []string{"mpirun.openmpi", "-np", n}
 		if os.Geteuid() == 0 {
 			s.Argv = append(s.Argv, "--allow-run-as-root")
@@ -94,6 +107,8 @@ func (p paths) spec(role string, l layout, argv ...string) contest.Spec {
 			s.Argv = append(s.Argv, openMPICrowdFlags...)
 		case role == openMPIBest:
 			s.Argv = append(s.Argv, openMPIBestFlags...)
+		case role == openMPISM:
+			s.Argv = append(s.Argv, openMPISMFlags...)
 		}
 	case mpich, mpichBest:
 		s.Argv = []string{"mpiexec.hydra", "-n", n}
@@ -130,7 +145,7 @@ func (p paths) server(role string, l layout) contest.Spec {
 	switch role {
 	case ours:
 		return p.spec(role, l, p.osu, "{dir}")
-	case openMPI, openMPIBest:
+	case openMPI, openMPIBest, openMPISM:
 		return p.spec(role, l, p.peer("contestant-openmpi"), "{dir}")
 	case mpich, mpichBest:
 		return p.spec(role, l, p.peer("contestant-mpich"), "{dir}")
@@ -174,6 +189,11 @@ func (st *stable) get(role string) (*contest.Session, error) {
 		return nil, st.broken[role]
 	}
 	st.starts[role]++
+	if st.layout == pairNet {
+		if st.broken[role] = st.net.up(); st.broken[role] != nil {
+			return nil, st.broken[role]
+		}
+	}
 	spec := st.server(role, st.layout)
 	s, err := contest.Start(st.ctx, spec)
 	if err != nil {
@@ -212,7 +232,7 @@ func (st *stable) retire(role string) error {
 
 // close ends all contestants. Their failures were reported where they happened.
 func (st *stable) close() {
-	for _, role := range []string{ours, openMPI, mpich, openMPIBest, mpichBest, floor} {
+	for _, role := range slices.Sorted(maps.Keys(st.sessions)) {
 		st.retire(role)
 	}
 }

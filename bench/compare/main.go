@@ -3,6 +3,7 @@
 //
 //	compare.json         the rows
 //	compare.md           the same to read, with the machine and the reservations
+//	performance.md       the table alone, as --page puts it into docs/performance.md
 //	compare-rounds.json  every value of every round that the rows come from
 //	compare-*.png        latency and bandwidth over message size
 //	machine.json         where and how it was measured
@@ -34,7 +35,9 @@ import (
 type options struct {
 	paths
 	quick, strict bool
+	group         string
 	only          *regexp.Regexp
+	page          string
 	rounds        int
 	block         time.Duration
 	timeout       time.Duration
@@ -65,6 +68,8 @@ func parse(args []string) (options, error) {
 	only := ""
 	f.BoolVar(&o.quick, "quick", false, "few rounds of the rows with a target: does it run at all?")
 	f.BoolVar(&o.strict, "strict", false, "fail when a target is missed")
+	f.StringVar(&o.group, "group", "", "measure the tests of `one` group: "+strings.Join(groups, ", "))
+	f.StringVar(&o.page, "page", "", "put the table into this Markdown `file`, between its lines "+pageBegin+" and "+pageEnd)
 	f.StringVar(&only, "only", "", "measure tests whose name/transport/ranks/bytes matches this `regexp`")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each test (default 15; 3 with --quick)")
 	f.DurationVar(&o.block, "block", 0, "wanted length of one contestant's block (default 100ms; 10ms with --quick)")
@@ -85,6 +90,9 @@ func parse(args []string) (options, error) {
 	if o.only, err = regexp.Compile(only); err != nil {
 		return o, fmt.Errorf("--only: %w", err)
 	}
+	if o.group != "" && !slices.Contains(groups, o.group) {
+		return o, fmt.Errorf("--group %s: there are %s", o.group, strings.Join(groups, ", "))
+	}
 	if o.rounds < 0 || o.block < 0 {
 		return o, errors.New("--rounds and --block must not be negative")
 	}
@@ -100,6 +108,9 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// groups are the kinds of tests.
+var groups = []string{"p2p", "coll", "start"}
+
 func pick[T any](cond bool, yes, no T) T {
 	if cond {
 		return yes
@@ -107,15 +118,15 @@ func pick[T any](cond bool, yes, no T) T {
 	return no
 }
 
-func compare(ctx context.Context, o options) error {
+func compare(ctx context.Context, o options) (err error) {
 	var tests []test
 	for _, t := range table() {
-		if (t.key || !o.quick) && o.only.MatchString(t.id()) {
+		if (t.key || !o.quick) && (o.group == "" || t.group == o.group) && o.only.MatchString(t.id()) {
 			tests = append(tests, t)
 		}
 	}
 	if len(tests) == 0 {
-		return fmt.Errorf("no test matches --only %s", o.only)
+		return fmt.Errorf("no test matches --group %q --only %q", o.group, o.only)
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
@@ -125,6 +136,8 @@ func compare(ctx context.Context, o options) error {
 	m.Peers["mpich"] = report.Version("mpichversion")
 	m.Notes = append(m.Notes, fmt.Sprintf("%d rounds, blocks of %v, seed %d", o.rounds, o.block, o.seed))
 
+	o.net = &network{}
+	defer func() { err = errors.Join(err, o.net.down()) }()
 	foreign, err := contest.Foreign()
 	if err != nil {
 		return err
@@ -207,6 +220,7 @@ func finish(b *bencher, m *report.Machine, o options) error {
 		m.Write(at("machine.json")),
 		writeRounds(at("compare-rounds.json"), b.raw),
 		writeMarkdown(at("compare.md"), b, m),
+		writePage(at("performance.md"), o.page, b.rows, m),
 		draw(at("compare-latency.png"), "One-way latency, shared memory, two ranks", "osu_latency", b.rows),
 		draw(at("compare-bandwidth.png"), "Bandwidth, window 64, shared memory, two ranks", "osu_bw", b.rows),
 	)

@@ -22,6 +22,13 @@ messages come out of a cache. In the tests called "touch" the sender writes one 
 the receiver reads and checks it after; that time is included, for all contestants. "arena" is memory from weft.Alloc, "slice" an
 ordinary Go slice; the peers always use malloc.
 
+Collectives: a block is a train of them, root 0, without barriers in between, and its value is the slowest rank's time for one.
+Before it is timed, each contestant's result is compared element by element. Bytes are what each rank puts in (reduce, allreduce,
+scan, reducescatter, gather, allgather), what each rank gets (bcast, scatter), or what each rank sends in all (alltoall). With more
+ranks than processors a contestant that needs more than a quarter of a second for one operation is "too slow" and left out. An i in front is
+the nonblocking form, started and waited for at once; its target is against our own blocking form in the same rounds. netns is
+TCP between two network namespaces, one processor each.
+
 osu_init is the time from the start of the launcher to its end for a program that does nothing. blocked_recv_cpu is the
 processor time of a whole process during one second in a receive. Allocations are counted by the Go runtime over 100000
 operations, in all goroutines of the process, and rounded to 0.01.
@@ -37,8 +44,8 @@ func writeMarkdown(path string, b *bencher, m *report.Machine) error {
 	}
 	intro.WriteString(reading)
 	fmt.Fprintf(&intro, `
-Best flags: Open MPI %s; 16 ranks %s; over TCP %s; MPICH %s; over TCP %s.
-`, code(openMPIBestFlags), code(openMPICrowdFlags), code(openMPITCPBestFlags), code(mpichBestEnv), code(mpichTCPBestEnv))
+Best flags: Open MPI %s, or %s; more ranks %s; over TCP %s; MPICH %s; over TCP %s.
+`, code(openMPIBestFlags), code(openMPISMFlags), code(openMPICrowdFlags), code(openMPITCPBestFlags), code(mpichBestEnv), code(mpichTCPBestEnv))
 
 	f, err := os.Create(path)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,6 +20,7 @@ import (
 type paths struct {
 	weftrun, osu, empty string
 	peers               string
+	net                 *network
 }
 
 func (p paths) peer(name string) string { return p.peers + "/" + name }
@@ -63,14 +65,28 @@ func (t *test) entrants() []entrant {
 		es = append(es, entrant{ours, m})
 	}
 	if !t.alone {
-		for _, role := range []string{openMPI, mpich, openMPIBest, mpichBest} {
+		for _, role := range append([]string{openMPI, mpich}, t.layout.tuned()...) {
 			es = append(es, entrant{role: role})
 		}
+	}
+	if t.twin != "" {
+		es = append(es, entrant{blocking, t.memories[0]})
 	}
 	if t.floor != "" || t.start {
 		es = append(es, entrant{role: floor})
 	}
 	return es
+}
+
+// tuned are the roles of the peers with flags, those that differ here.
+func (l layout) tuned() []string {
+	switch {
+	case l == pairSHM:
+		return []string{openMPIBest, openMPISM, mpichBest}
+	case l == pairNet:
+		return nil
+	}
+	return []string{openMPIBest, mpichBest}
 }
 
 // run measures t with the contestants of st.
@@ -104,7 +120,7 @@ func (b *bencher) run(t *test, st *stable) error {
 	raw := rawTest{Test: t.id(), Unit: t.unit, Moved: res.Moved, Disturbed: res.Disturbed, Unsteady: res.Unsteady, Samples: res.Samples,
 		Rounds: map[string][]*float64{}}
 	for i, e := range es {
-		s := report.Series{Values: res.Values[i], Err: res.Errs[i]}
+		s := report.Series{Values: res.Values[i], Err: res.Errs[i], Slow: errors.Is(res.Errs[i], contest.ErrSlow)}
 		for r, v := range s.Values {
 			s.Values[r] = t.convert(v)
 		}
@@ -140,8 +156,9 @@ func (b *bencher) fill(t *test, series map[entrant]report.Series, res contest.Re
 				Ours:        series[entrant{ours, memory}],
 				OpenMPI:     series[entrant{role: openMPI}],
 				MPICH:       series[entrant{role: mpich}],
-				OpenMPIBest: series[entrant{role: openMPIBest}],
-				MPICHBest:   series[entrant{role: mpichBest}],
+				OpenMPIBest: played(series, openMPIBest, openMPISM),
+				MPICHBest:   played(series, mpichBest),
+				Blocking:    series[entrant{blocking, memory}],
 				Floor:       series[entrant{role: floor}],
 			}, target)
 			if res.Unsteady {
@@ -154,6 +171,17 @@ func (b *bencher) fill(t *test, series map[entrant]report.Series, res contest.Re
 			b.rows = append(b.rows, row)
 		}
 	}
+}
+
+// played are the series of those of the roles that took part.
+func played(series map[entrant]report.Series, roles ...string) []report.Series {
+	var all []report.Series
+	for _, role := range roles {
+		if s, ok := series[entrant{role: role}]; ok {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // place samples where the two processors are: the time a flag takes from one to
@@ -177,22 +205,33 @@ func (b *bencher) entry(t *test, st *stable, e entrant, block time.Duration) (co
 	if t.start {
 		return b.starter(t, e)
 	}
-	s, err := st.get(e.role)
+	role, command := e.role, t.command
+	switch role {
+	case blocking:
+		role, command = ours, t.twin
+	case floor:
+		command = t.floor
+	}
+	s, err := st.get(role)
 	if err != nil {
 		return contest.Entry{}, err
 	}
 	if err := shared(t.layout, s); err != nil {
 		return contest.Entry{}, err
 	}
-	cmd := contest.Block{Test: t.command, Bytes: t.bytes, Window: t.window, Mode: t.mode, Memory: e.memory}
-	if e.role == floor {
-		cmd.Test = t.floor
+	cmd := contest.Block{Test: command, Bytes: t.bytes, Window: t.window, Mode: t.mode, Memory: e.memory}
+	if t.checked && role != floor {
+		check := cmd
+		check.Mode, check.Iters = "check", 2
+		if _, err := s.Do(check, b.timeout); err != nil {
+			return contest.Entry{}, err
+		}
 	}
 	if fixed := fixedIters[t.command]; fixed > 0 {
 		cmd.Iters, cmd.Warmup = fixed, min(fixed-1, 1000)
 		return contest.Fixed(s, cmd, b.timeout), nil
 	}
-	return contest.Turn(s, cmd, block, b.timeout)
+	return contest.Turn(s, cmd, block, t.most, b.timeout)
 }
 
 // fixedIters are the tests whose length is not a matter of time.

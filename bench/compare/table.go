@@ -15,7 +15,8 @@ type test struct {
 	layout layout
 	bytes  int64
 	unit   string
-	key    bool // belongs to the short run of --quick
+	group  string // p2p, coll or start
+	key    bool   // belongs to the short run of --quick
 
 	command   string // of the protocol in bench/peers/serve.h
 	floor     string // the floor's command; empty: it has none
@@ -28,6 +29,9 @@ type test struct {
 	convert   func(ns float64) float64
 	higher    bool                        // more is better
 	targets   map[string][]*report.Target // by memory
+	checked   bool                        // its command has a mode in which it checks its results
+	twin      string                      // command of our blocking form
+	most      time.Duration               // who needs more for one operation is too slow; 0: nobody is
 	start     bool                        // not a command but the start of an empty program
 	unsampled bool                        // too many ranks for a placement sample to mean anything
 }
@@ -58,6 +62,8 @@ func megabytes(bytes int64) func(float64) float64 {
 // allocation in 200 operations is still seen. (testing.AllocsPerRun rounds to 1.)
 func allocations(v float64) float64 { return math.Round(v*100) / 100 }
 
+type targets = map[string][]*report.Target
+
 // table lists all tests, in the order in which they run: layouts together.
 func table() []test {
 	var ts []test
@@ -68,11 +74,14 @@ func table() []test {
 		if t.memories == nil {
 			t.memories = noMemory
 		}
-		t.key = t.key || len(t.targets) > 0
+		if t.group == "" {
+			t.group = "p2p"
+		}
+		if t.group != "coll" { // of those only some: there are many
+			t.key = len(t.targets) > 0
+		}
 		ts = append(ts, t)
 	}
-	type targets = map[string][]*report.Target
-
 	latency := map[int64]targets{
 		8:        {"slice": {report.AtMost(1.0, report.MPICH), report.AtMost(1.3, report.OpenMPI)}},
 		64 * kib: {"arena": {report.AtMost(0.4, report.Both)}},
@@ -105,20 +114,19 @@ func table() []test {
 		add(t)
 	}
 
-	add(test{name: "osu_barrier", layout: pairSHM, unit: "us", command: "barrier", floor: "barrier"})
-	for _, n := range []int64{8, 64 * kib, 4 * mib} {
-		t := test{name: "osu_allreduce", layout: pairSHM, bytes: n, unit: "us", command: "allreduce", memories: bothMemories}
-		if n == 8 {
-			t.floor = "allreduce"
-		}
+	for _, t := range collectives(pairSHM) {
+		add(t)
+	}
+	for _, t := range nonblocking() {
 		add(t)
 	}
 
 	add(test{name: "blocked_recv_cpu", layout: pairSHM, bytes: 8, unit: "cores", command: "cpu", floor: "cpu",
 		convert: same, rounds: 5, targets: targets{"": {report.AtMost(0.05, report.Nobody)}}})
-	for _, name := range []string{"allocs_sendrecv", "allocs_allreduce"} {
-		add(test{name: name, layout: pairSHM, bytes: 8, unit: "allocations", command: name, alone: true, rounds: 3,
-			memories: []string{"slice"}, convert: allocations,
+	for _, group := range []string{"p2p", "coll"} {
+		name := map[string]string{"p2p": "allocs_sendrecv", "coll": "allocs_allreduce"}[group]
+		add(test{name: name, layout: pairSHM, group: group, key: true, bytes: 8, unit: "allocations", command: name, alone: true,
+			rounds: 3, memories: []string{"slice"}, convert: allocations,
 			targets: targets{"slice": {report.AtMost(0, report.Nobody)}}})
 	}
 
@@ -139,12 +147,17 @@ func table() []test {
 		add(t)
 	}
 
-	add(test{name: "osu_barrier", layout: crowd, unit: "us", command: "barrier", floor: "barrier", unsampled: true,
+	for _, l := range []layout{pairNet, few(4), few(8)} {
+		for _, t := range collectives(l) {
+			add(t)
+		}
+	}
+	add(test{name: "osu_barrier", layout: crowd, group: "coll", key: true, unit: "us", command: "barrier", floor: "barrier", unsampled: true,
 		block:   200 * time.Millisecond,
 		targets: targets{"": {report.AtMost(0.5, report.OpenMPI)}}})
 
 	for _, l := range []layout{pairSHM, crowd} {
-		add(test{name: "osu_init", layout: l, unit: "ms", start: true, unsampled: true,
+		add(test{name: "osu_init", layout: l, group: "start", unit: "ms", start: true, unsampled: true,
 			convert: func(ns float64) float64 { return ns / 1e6 },
 			targets: targets{"": {report.AtMost(0.5, report.OpenMPI)}}})
 	}

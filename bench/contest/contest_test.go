@@ -380,15 +380,22 @@ func TestTurn(t *testing.T) {
 	if err != nil || iters < 2 || iters > 72 {
 		t.Errorf("calibrated to %d iterations, %v; want some 40 to 72", iters, err)
 	}
-	e, err := Turn(s, Block{Test: "rank"}, 0, long)
+	e, err := Turn(s, Block{Test: "rank"}, 0, 0, long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v, err := e.Run(); err != nil || v != 1 || e.Name != "tester" {
 		t.Errorf("%s: %v, %v; want the value of the slowest rank, 1", e.Name, v, err)
 	}
-	if _, err := Turn(s, Block{Test: "rank1refuses"}, want, long); err == nil {
+	if _, err := Turn(s, Block{Test: "rank1refuses"}, want, 0, long); err == nil {
 		t.Error("a refused test was given a turn")
+	}
+	slow := Block{Test: "bytes", Bytes: 2000} // answers that it took that many nanoseconds
+	if _, err := Turn(s, slow, 0, 1999, long); !errors.Is(err, ErrSlow) || !strings.Contains(err.Error(), "tester") || !strings.Contains(err.Error(), "bytes 2000") {
+		t.Errorf("an operation that takes too long: %v", err)
+	}
+	if _, err := Turn(s, slow, 0, 2000, long); err != nil {
+		t.Errorf("an operation that takes just as long as it may: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

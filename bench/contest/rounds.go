@@ -1,6 +1,8 @@
 package contest
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -135,6 +137,27 @@ func (p *Plan) round(entries []Entry, errs []error) (turn, error) {
 	return t, err
 }
 
+// ErrSlow is the reason of a contestant that was left out because one operation
+// takes it too long.
+var ErrSlow = errors.New("too slow to take part")
+
+// quick fails with ErrSlow if one operation of b takes more than most: in a first
+// block and in a second, for the first may have to set things up.
+func quick(s *Session, b Block, most, timeout time.Duration) error {
+	b.Iters, b.Warmup = 1, 0
+	var took time.Duration
+	for range 2 {
+		values, err := s.Do(b, timeout)
+		if err != nil {
+			return err
+		}
+		if took = time.Duration(slices.Max(values)); took <= most {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: command %q: %w: one operation took %v, the limit is %v", s.Name(), b, ErrSlow, took.Round(time.Millisecond), most)
+}
+
 // Calibrate returns a number of iterations for b that takes about want, and
 // warms up the path on its way there.
 func Calibrate(s *Session, b Block, want, timeout time.Duration) (int, error) {
@@ -156,10 +179,16 @@ func Calibrate(s *Session, b Block, want, timeout time.Duration) (int, error) {
 }
 
 // Turn makes an entry that runs b on s with a fixed number of iterations, to be
-// calibrated at once. The value of a block is that of its slowest rank.
-func Turn(s *Session, b Block, want, timeout time.Duration) (Entry, error) {
+// calibrated at once. The value of a block is that of its slowest rank. If values
+// are times and most is not zero, no operation may take longer than that (ErrSlow).
+func Turn(s *Session, b Block, want, most, timeout time.Duration) (Entry, error) {
 	if s.Err() != nil {
 		return Entry{}, s.Err()
+	}
+	if most > 0 {
+		if err := quick(s, b, most, timeout); err != nil {
+			return Entry{}, err
+		}
 	}
 	iters, err := Calibrate(s, b, want, timeout)
 	if err != nil {

@@ -20,13 +20,23 @@ import (
 	"github.com/weft-hpc/weft"
 )
 
-const (
-	pairLimit  = 16 << 20 // bytes of a buffer with two ranks
-	crowdLimit = 1 << 20
-	maxWindow  = 64
-)
+const maxWindow = 64
 
-// buffers are memory of one kind. Numbers are for reductions.
+// limits returns the bytes of the buffers that one of so many ranks has: with up to
+// eight ranks, recv is enough to gather 4 MiB from each.
+func limits(ranks int) (send, recv int) {
+	const mib = 1 << 20
+	switch {
+	case ranks == 2:
+		return 16 * mib, 16 * mib
+	case ranks <= 8:
+		return 4 * mib, 4 * mib * ranks
+	}
+	return mib, mib
+}
+
+// buffers are memory of one kind. Numbers are for reductions, whose results are
+// no longer than what is sent.
 type buffers struct {
 	send, recv       []byte
 	sendNum, recvNum []float64
@@ -38,7 +48,7 @@ type rank struct {
 	c     *weft.Comm
 	scope *weft.Scope
 	kinds map[string]*buffers // by memory
-	limit int
+	limit int                 // bytes of what is sent
 	sum   weft.Op[float64]
 }
 
@@ -53,11 +63,7 @@ func main() {
 
 // play serves the commands for this rank in dir until they end.
 func play(ctx context.Context, world *weft.Comm, dir string) error {
-	r := &rank{ctx: ctx, c: world, scope: world.Scope(ctx), kinds: map[string]*buffers{}, limit: crowdLimit,
-		sum: weft.Sum[float64]()}
-	if world.Size() == 2 {
-		r.limit = pairLimit
-	}
+	r := &rank{ctx: ctx, c: world, scope: world.Scope(ctx), kinds: map[string]*buffers{}, sum: weft.Sum[float64]()}
 	if err := r.allocate(); err != nil {
 		return err
 	}
@@ -68,32 +74,38 @@ func play(ctx context.Context, world *weft.Comm, dir string) error {
 }
 
 func (r *rank) allocate() error {
-	slice := &buffers{make([]byte, r.limit), make([]byte, r.limit), make([]float64, r.limit/8), make([]float64, r.limit/8)}
+	send, recv := limits(r.c.Size())
+	r.limit = send
+	slice := &buffers{make([]byte, send), make([]byte, recv), make([]float64, send/8), make([]float64, send/8)}
 	arena := &buffers{}
-	for _, p := range []*[]byte{&arena.send, &arena.recv} {
-		b, err := weft.Alloc[byte](r.c.World(), r.limit)
+	for p, n := range map[*[]byte]int{&arena.send: send, &arena.recv: recv} {
+		b, err := weft.Alloc[byte](r.c.World(), n)
 		if err != nil {
 			return err
 		}
 		*p = b.Slice()
 	}
 	for _, p := range []*[]float64{&arena.sendNum, &arena.recvNum} {
-		b, err := weft.Alloc[float64](r.c.World(), r.limit/8)
+		b, err := weft.Alloc[float64](r.c.World(), send/8)
 		if err != nil {
 			return err
 		}
 		*p = b.Slice()
 	}
 	for _, b := range []*buffers{slice, arena} { // touch every page
-		for i := range b.send {
-			b.send[i], b.recv[i] = 'a', 'b'
-		}
-		for i := range b.sendNum {
-			b.sendNum[i], b.recvNum[i] = 1, 2
-		}
+		set(b.send, 'a')
+		set(b.recv, 'b')
+		set(b.sendNum, 1)
+		set(b.recvNum, 2)
 	}
 	r.kinds["slice"], r.kinds["arena"] = slice, arena
 	return nil
+}
+
+func set[T any](s []T, v T) {
+	for i := range s {
+		s[i] = v
+	}
 }
 
 func (r *rank) serve(dir string) error {
@@ -122,17 +134,19 @@ func (r *rank) serve(dir string) error {
 
 // refuse says why c cannot be run; all ranks come to the same answer.
 func (r *rank) refuse(c *command) error {
-	pair := r.c.Size() == 2
+	op, _ := collectiveOf(c.test)
 	switch {
 	case c.bytes < 0 || c.bytes > r.limit || c.window < 1 || c.window > maxWindow || c.iters < 1 || c.warmup < 0:
 		return errors.New("command out of range")
 	case r.kinds[c.memory] == nil:
 		return fmt.Errorf("unknown memory %q", c.memory)
-	case c.mode != "osu" && c.mode != "touch":
+	case c.mode != "osu" && (op == nil && c.mode != "touch" || op != nil && c.mode != "check"):
 		return fmt.Errorf("unknown mode %q", c.mode)
+	case op != nil:
+		return r.refuseCollective(c, op)
 	case tests[c.test] == nil:
 		return fmt.Errorf("unknown test %q", c.test)
-	case !pair && c.test != "barrier" && c.test != "allreduce":
+	case r.c.Size() != 2 && c.test != "barrier":
 		return fmt.Errorf("%s needs two ranks", c.test)
 	}
 	return nil
@@ -142,7 +156,6 @@ var tests = map[string]func(*rank, *command) (float64, error){
 	"latency":          (*rank).latency,
 	"bw":               (*rank).bandwidth,
 	"barrier":          (*rank).barrier,
-	"allreduce":        (*rank).allreduce,
 	"cpu":              (*rank).blocked,
 	"allocs_sendrecv":  (*rank).allocsSendrecv,
 	"allocs_allreduce": (*rank).allocsAllreduce,
@@ -152,7 +165,10 @@ func (r *rank) run(c *command) (float64, error) {
 	if err := weft.Barrier(r.ctx, r.c); err != nil { // ranks read their commands at different times
 		return 0, err
 	}
-	return tests[c.test](r, c)
+	if test := tests[c.test]; test != nil {
+		return test(r, c)
+	}
+	return r.collective(c)
 }
 
 // per is the time since t0 for each of n operations, in nanoseconds.
@@ -250,27 +266,6 @@ func (r *rank) barrier(c *command) (float64, error) {
 		}
 	}
 	return per(t0, c.iters), nil
-}
-
-func (r *rank) allreduce(c *command) (float64, error) {
-	b := r.kinds[c.memory]
-	send, recv := b.sendNum[:c.bytes/8], b.recvNum[:c.bytes/8]
-	var t0 time.Time
-	for i := range c.warmup + c.iters {
-		if i == c.warmup {
-			t0 = time.Now()
-		}
-		if err := weft.Allreduce(r.ctx, r.c, send, recv, r.sum); err != nil {
-			return 0, err
-		}
-	}
-	ns := per(t0, c.iters)
-	for _, v := range recv {
-		if v != float64(r.c.Size()) {
-			return 0, fmt.Errorf("wrong sum from Allreduce: %v instead of %d", v, r.c.Size())
-		}
-	}
-	return ns, nil
 }
 
 // blocked returns the cores that rank 0 uses while it waits a second in Recv.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,31 +54,44 @@ func TestServe(t *testing.T) {
 		{"bw 65536 2 0 3 touch arena", "ok "},
 		{"barrier 0 5 1 1 osu slice", "ok "},
 		{"allreduce 80 5 1 1 osu arena", "ok "},
+		{"allreduce 80 1 0 1 touch arena", "err unknown mode"},
+		{"latency 8 1 0 1 check arena", "err unknown mode"},
+		{"ibcast 80 5 1 1 osu arena", "ok "},
+		{"ireduce 80 5 1 1 osu arena", "err unknown test"},
+		{"scatter 8388609 1 0 1 osu slice", "err command out of range"},
+		{"gather 8388609 1 0 1 check slice", "err command out of range"},
+		{"alltoall 9 1 0 1 check slice", "err the ranks' parts"},
 		{"allocs_sendrecv 8 10 1 1 osu slice", "ok "},
 		{"allocs_allreduce 8 10 1 1 osu slice", "ok "},
 	} {
-		t.Run(tc.command, func(t *testing.T) {
-			dir := t.TempDir()
-			orders := tc.command + "\nbarrier 0 1 0 1 osu slice\n"
-			for i := range 2 {
-				write(t, filepath.Join(dir, fmt.Sprintf("%d.in", i)), orders)
-				write(t, filepath.Join(dir, fmt.Sprintf("%d.out", i)), "")
-			}
-			err := weft.Local(t.Context(), 2, func(ctx context.Context, world *weft.Comm) error { return play(ctx, world, dir) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 2 {
-				b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%d.out", i)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-				if len(lines) != 3 || !strings.HasPrefix(lines[0], "hello ") || !strings.HasPrefix(lines[1], tc.want) || !strings.HasPrefix(lines[2], "ok ") {
-					t.Errorf("rank %d answers %q, want hello, %q, ok", i, lines, tc.want)
-				}
-			}
-		})
+		t.Run(tc.command, func(t *testing.T) { serve(t, 2, []string{tc.command}, []string{tc.want}) })
+	}
+}
+
+// serve gives ranks commands and then a barrier, which shows that they are still in
+// step; want is what their answers begin with.
+func serve(t *testing.T, ranks int, commands, want []string) {
+	t.Helper()
+	dir := t.TempDir()
+	orders := strings.Join(append(commands, "barrier 0 1 0 1 osu slice"), "\n") + "\n"
+	want = append(append([]string{"hello "}, want...), "ok ")
+	for i := range ranks {
+		write(t, filepath.Join(dir, fmt.Sprintf("%d.in", i)), orders)
+		write(t, filepath.Join(dir, fmt.Sprintf("%d.out", i)), "")
+	}
+	err := weft.Local(t.Context(), ranks, func(ctx context.Context, world *weft.Comm) error { return play(ctx, world, dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range ranks {
+		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%d.out", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+		if !slices.EqualFunc(lines, want, strings.HasPrefix) {
+			t.Errorf("rank %d answers %q, want %q", i, lines, want)
+		}
 	}
 }
 

@@ -6,28 +6,29 @@
  *	mpirun -np 2 contestant DIR
  *
  * Tests: latency (ping-pong), bw (a window of nonblocking sends, then an
- * acknowledgement; with 8 bytes this is the message rate), barrier, allreduce
- * (MPI_DOUBLE, MPI_SUM), cpu (processor time of rank 0 while it waits a second
- * in MPI_Recv).
+ * acknowledgement; with 8 bytes this is the message rate), barrier, cpu
+ * (processor time of rank 0 while it waits a second in MPI_Recv), and those of
+ * collectives.h.
  */
-#include "serve.h"
+#include "collectives.h"
 
 #include <mpi.h>
 
-enum { MAX_BYTES = 16 << 20, MAX_WINDOW = 64 };
+enum { MAX_BYTES = 16 << 20, MAX_CROWD = 4 << 20, MAX_MANY = 1 << 20, MAX_WINDOW = 64 };
 
 static int rank, size;
 static char *sbuf, *rbuf;
 static long bad; /* words that arrived wrong in the current command */
 
-static char *buffer(void)
+/* buffer returns memory of which every page has been touched. */
+static char *buffer(long bytes, int fill)
 {
 	void *p = NULL;
-	if (posix_memalign(&p, 4096, MAX_BYTES)) {
-		fprintf(stderr, "rank %d: no memory for a buffer of %d bytes\n", rank, MAX_BYTES);
+	if (posix_memalign(&p, 4096, bytes)) {
+		fprintf(stderr, "rank %d: no memory for a buffer of %ld bytes\n", rank, bytes);
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
-	return p;
+	return memset(p, fill, bytes);
 }
 
 static double latency(const struct command *c)
@@ -95,17 +96,6 @@ static double barrier(const struct command *c)
 	return (double)(now_ns() - t0) / c->iters;
 }
 
-static double allreduce(const struct command *c)
-{
-	int64_t t0 = 0;
-	for (long i = 0; i < c->warmup + c->iters; i++) {
-		if (i == c->warmup)
-			t0 = now_ns();
-		MPI_Allreduce(sbuf, rbuf, c->bytes / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-	}
-	return (double)(now_ns() - t0) / c->iters;
-}
-
 static double blocked(void)
 {
 	char b[8] = {0};
@@ -132,45 +122,39 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: contestant DIR\n");
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
-	if (size == 2) {
-		sbuf = buffer();
-		rbuf = buffer();
-		memset(sbuf, 'a', MAX_BYTES);
-		memset(rbuf, 'b', MAX_BYTES);
-	} else {
-		sbuf = calloc(1, 1 << 20);
-		rbuf = calloc(1, 1 << 20);
-	}
-	long limit = size == 2 ? MAX_BYTES : 1 << 20;
+	struct memory mem = {.send_bytes = MAX_MANY, .recv_bytes = MAX_MANY};
+	if (size == 2)
+		mem.send_bytes = mem.recv_bytes = MAX_BYTES;
+	else if (size <= 8)
+		mem.send_bytes = MAX_CROWD, mem.recv_bytes = (long)size * MAX_CROWD;
+	mem.send = sbuf = buffer(mem.send_bytes, 'a');
+	mem.recv = rbuf = buffer(mem.recv_bytes, 'b');
 	MPI_Barrier(MPI_COMM_WORLD); /* an answer to hello means: the job is up */
 	serve_open(&s, argv[1], rank);
 
 	while (serve_next(&s, &c)) {
-		if (c.bytes < 0 || c.bytes > limit || c.window < 1 || c.window > MAX_WINDOW ||
+		if (c.bytes < 0 || c.bytes > mem.send_bytes || c.window < 1 || c.window > MAX_WINDOW ||
 		    c.iters < 1 || c.warmup < 0) {
 			serve_err(&s, "command out of range");
 			continue;
 		}
 		bad = 0;
-		double value = -1;
-		if (!strcmp(c.test, "cpu"))
-			value = blocked();
-		else if (!strcmp(c.test, "barrier"))
+		const char *err = NULL;
+		double value;
+		if (!strcmp(c.test, "barrier"))
 			value = barrier(&c);
+		else if (size != 2 || (strcmp(c.test, "cpu") && strcmp(c.test, "latency") && strcmp(c.test, "bw")))
+			value = collective(&c, &mem, &err);
+		else if (!strcmp(c.test, "cpu"))
+			value = blocked();
 		else {
-			/* Ranks read their commands at different times. */
-			MPI_Barrier(MPI_COMM_WORLD);
-			if (!strcmp(c.test, "latency") && size == 2)
-				value = latency(&c);
-			else if (!strcmp(c.test, "bw") && size == 2)
-				value = bandwidth(&c);
-			else if (!strcmp(c.test, "allreduce"))
-				value = allreduce(&c);
+			MPI_Barrier(MPI_COMM_WORLD); /* ranks read their commands at different times */
+			value = !strcmp(c.test, "latency") ? latency(&c) : bandwidth(&c);
 		}
-		if (value < 0)
-			serve_err(&s, "unknown test");
-		else if (bad)
-			serve_err(&s, "a message arrived with wrong contents");
+		if (bad)
+			err = "a message arrived with wrong contents";
+		if (err)
+			serve_err(&s, err);
 		else
 			serve_ok(&s, value);
 	}

@@ -19,7 +19,9 @@
  *
  * MODE is "osu" (buffers are written once, as the OSU benchmarks do) or "touch"
  * (the sender writes one word of every cache line before it sends, the receiver
- * reads and checks it). MEMORY matters to Weft only.
+ * reads and checks it). A collective has "check" instead of that: ITERS times it
+ * runs on other contents, compares every element of the result, and the answer's
+ * VALUE is 0. MEMORY matters to Weft only.
  */
 #ifndef SERVE_H
 #define SERVE_H

@@ -178,7 +178,7 @@ const timeout = 2 * time.Minute
 
 func (r *row) measure(ctx context.Context, o options, c choice, s *contest.Session) (result, error) {
 	res := result{Name: r.name, Unit: r.unit, Tool: r.tool}
-	ours, err := contest.Turn(s, r.block, o.block, timeout)
+	ours, err := contest.Turn(s, r.block, o.block, 0, timeout)
 	if err != nil {
 		return res, err
 	}

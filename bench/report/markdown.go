@@ -31,10 +31,8 @@ func WriteMarkdown(w io.Writer, title, intro string, sections []Section) error {
 		writeTable(&b, s.Rows, &reasons)
 	}
 	if len(reasons) > 0 {
-		fmt.Fprintf(&b, "\n## Notes\n\n")
-		for i, why := range reasons {
-			fmt.Fprintf(&b, "%d. %s\n", i+1, strings.Join(strings.Fields(why), " "))
-		}
+		b.WriteString("\n## Notes\n")
+		writeReasons(&b, reasons)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -50,21 +48,64 @@ func writeTable(b *strings.Builder, rows []Row, reasons *[]string) {
 			if v.why == "" {
 				return v.String()
 			}
-			return fmt.Sprintf("failed [%d]", footnote(reasons, v.why))
+			return fmt.Sprintf("%s [%d]", v, footnote(reasons, v.why))
 		}
 		name := r.Name
 		for _, n := range r.Notes {
 			name += fmt.Sprintf(" [%d]", footnote(reasons, n))
 		}
-		ratio := cell(r.Ratio)
-		if r.Ratio.ok {
-			ratio = fmt.Sprintf("%s (%.2f..%.2f)", ratio, r.Low, r.High)
-		}
 		fields := []string{name, r.Transport, fmt.Sprint(r.Ranks), fmt.Sprint(r.Bytes), r.Memory, r.Unit,
 			cell(r.Ours), cell(r.OpenMPI), cell(r.MPICH), cell(r.BestFlags), cell(r.Floor),
-			ratio, cell(r.BestRatio), r.overFloor(), r.Target, r.verdict()}
+			r.interval(cell), cell(r.BestRatio), r.overFloor(), r.Target, r.verdict()}
 		fmt.Fprintf(b, "| %s |\n", strings.Join(fields, " | "))
 	}
+}
+
+// WriteSummary writes a narrower table of the rows with a target, and why cells have
+// no number.
+func WriteSummary(w io.Writer, rows []Row) error {
+	var b strings.Builder
+	var reasons []string
+	b.WriteString("| test | ranks | bytes | unit | ours | Open MPI | MPICH | best flags | ratio (95 %) | target | met |\n|" +
+		strings.Repeat("---|", 11) + "\n")
+	for _, r := range rows {
+		if r.Target == "" {
+			continue
+		}
+		cell := func(v Value) string {
+			if v.why == "" {
+				return v.String()
+			}
+			return fmt.Sprintf("%s [%d]", v, footnote(&reasons, v.why))
+		}
+		name := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", r.Name, r.Transport, r.Memory), ", ")
+		for _, n := range r.Notes {
+			name += fmt.Sprintf(" [%d]", footnote(&reasons, n))
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, r.Ranks, r.Bytes, r.Unit, cell(r.Ours),
+			cell(r.OpenMPI), cell(r.MPICH), cell(r.BestFlags), r.interval(cell), r.Target, r.verdict())
+	}
+	writeReasons(&b, reasons)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeReasons writes the footnotes.
+func writeReasons(b *strings.Builder, reasons []string) {
+	if len(reasons) > 0 {
+		b.WriteByte('\n')
+	}
+	for i, why := range reasons {
+		fmt.Fprintf(b, "%d. %s\n", i+1, strings.Join(strings.Fields(why), " "))
+	}
+}
+
+// interval is the ratio with its interval.
+func (r *Row) interval(cell func(Value) string) string {
+	if !r.Ratio.ok {
+		return cell(r.Ratio)
+	}
+	return fmt.Sprintf("%s (%.2f..%.2f)", r.Ratio, r.Low, r.High)
 }
 
 func footnote(reasons *[]string, why string) int {

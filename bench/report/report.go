@@ -21,6 +21,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Value is a cell: a number, a reason why there is none, or nothing.
@@ -41,6 +42,14 @@ func Num(v float64) Value {
 // Failed is the cell of a contestant that failed.
 func Failed(err error) Value { return Value{why: err.Error()} }
 
+const tooSlow = "too slow: "
+
+// TooSlow is the cell of a contestant that was left out because it is slow. That
+// is no failure: it is known to be worse than those that were measured.
+func TooSlow(err error) Value { return Value{why: tooSlow + err.Error()} }
+
+func (v Value) slow() bool { return strings.HasPrefix(v.why, tooSlow) }
+
 // Get returns the number, and whether there is one.
 func (v Value) Get() (float64, bool) { return v.num, v.ok }
 
@@ -49,6 +58,8 @@ func (v Value) Why() string { return v.why }
 
 func (v Value) String() string {
 	switch {
+	case v.slow():
+		return "too slow"
 	case v.why != "":
 		return "failed"
 	case !v.ok:
@@ -118,10 +129,11 @@ type Row struct {
 type Peer string
 
 const (
-	Both    Peer = "the better of both"
-	OpenMPI Peer = "Open MPI"
-	MPICH   Peer = "MPICH"
-	Nobody  Peer = "" // the target is a limit on our own value
+	Both     Peer = "the better of both"
+	OpenMPI  Peer = "Open MPI"
+	MPICH    Peer = "MPICH"
+	Blocking Peer = "our blocking form"
+	Nobody   Peer = "" // the target is a limit on our own value
 )
 
 // Target is a goal of a row.
@@ -163,10 +175,14 @@ func (t *Target) met(v float64) bool {
 type Series struct {
 	Values []float64
 	Err    error
+	Slow   bool // Err says that it was left out for being slow
 }
 
 func (s Series) value() Value {
-	if s.Err != nil {
+	switch {
+	case s.Slow:
+		return TooSlow(s.Err)
+	case s.Err != nil:
 		return Failed(s.Err)
 	}
 	if len(s.Values) == 0 {
@@ -177,7 +193,9 @@ func (s Series) value() Value {
 
 // Measured is what all contestants reached in one test, in the row's unit.
 type Measured struct {
-	Ours, OpenMPI, MPICH, OpenMPIBest, MPICHBest, Floor Series
+	Ours, OpenMPI, MPICH, Floor Series
+	OpenMPIBest, MPICHBest      []Series // with each set of flags
+	Blocking                    Series   // ours, of a nonblocking operation
 }
 
 // Fill computes the cells of r from m, and judges it by t, which may be nil.
@@ -191,10 +209,13 @@ func (r *Row) Fill(m Measured, t *Target) {
 
 	var plain, best []Series
 	if of != MPICH {
-		plain, best = append(plain, m.OpenMPI), append(best, m.OpenMPIBest)
+		plain, best = append(plain, m.OpenMPI), append(best, m.OpenMPIBest...)
 	}
 	if of != OpenMPI {
-		plain, best = append(plain, m.MPICH), append(best, m.MPICHBest)
+		plain, best = append(plain, m.MPICH), append(best, m.MPICHBest...)
+	}
+	if of == Blocking {
+		plain = []Series{m.Blocking}
 	}
 	bestFlags, all := r.better(best)
 	if r.BestFlags = bestFlags.value(); !all {
@@ -227,9 +248,14 @@ func (r *Row) Fill(m Measured, t *Target) {
 func (r *Row) better(of []Series) (best Series, complete bool) {
 	complete = true
 	var errs []error
+	var slow Series
 	for _, s := range of {
 		v, ok := s.value().Get()
 		if !ok {
+			if s.Slow { // it would not be chosen
+				slow = s
+				continue
+			}
 			complete = false
 			if s.Err != nil {
 				errs = append(errs, s.Err)
@@ -243,6 +269,8 @@ func (r *Row) better(of []Series) (best Series, complete bool) {
 	}
 	if len(best.Values) == 0 && len(errs) > 0 {
 		best.Err = errors.Join(errs...)
+	} else if len(best.Values) == 0 && slow.Slow {
+		best, complete = slow, false
 	}
 	return best, complete
 }
@@ -263,12 +291,13 @@ func ratio(ours, theirs Series) (mid Value, low, high float64) {
 	return Num(Median(rs)), low, high
 }
 
-// Failures returns the reasons of all cells without a number, each once.
+// Failures returns the reasons of all cells without a number, each once, but not
+// of those that are too slow.
 func Failures(rows []Row) []string {
 	var all []string
 	for _, r := range rows {
 		for _, v := range []Value{r.Ours, r.OpenMPI, r.MPICH, r.BestFlags, r.Floor} {
-			if v.why != "" && !slices.Contains(all, v.why) {
+			if v.why != "" && !v.slow() && !slices.Contains(all, v.why) {
 				all = append(all, v.why)
 			}
 		}

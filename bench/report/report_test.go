@@ -26,6 +26,7 @@ func TestValueJSON(t *testing.T) {
 		{Num(123.456), "123.456", "123.5"},
 		{Value{}, "null", "-"},
 		{Failed(errors.New(`no "mpirun"`)), `"no \"mpirun\""`, "failed"},
+		{TooSlow(errors.New("mpich: 2s")), `"too slow: mpich: 2s"`, "too slow"},
 		{Num(math.NaN()), `"not a number: NaN"`, "failed"},
 		{Num(math.Inf(1)), `"not a number: +Inf"`, "failed"},
 	} {
@@ -91,6 +92,7 @@ func TestTarget(t *testing.T) {
 		{AtMost(0.5, OpenMPI), "<= 0.5 x Open MPI", 0.51, false},
 		{AtLeast(1.8, Both), ">= 1.8 x the better of both", 1.8, true},
 		{AtLeast(1.8, Both), ">= 1.8 x the better of both", 1.79, false},
+		{AtMost(1.2, Blocking), "<= 1.2 x our blocking form", 1.2, true},
 		{AtMost(0, Nobody), "<= 0", 0, true},
 		{AtMost(0, Nobody), "<= 0", 0.001, false},
 	} {
@@ -104,6 +106,8 @@ func of(xs ...float64) Series { return Series{Values: xs} }
 
 func TestFill(t *testing.T) {
 	broken := Series{Values: []float64{math.NaN(), math.NaN(), math.NaN()}, Err: errors.New("mpich: not installed")}
+	slow := broken
+	slow.Slow = true
 	const no, yes, unknown = 0, 1, 2
 	for name, tc := range map[string]struct {
 		higher                        bool
@@ -120,8 +124,8 @@ func TestFill(t *testing.T) {
 			m:      Measured{Ours: of(6, 6, 6), OpenMPI: of(4, 4, 4), MPICH: of(2, 2, 2)}, t: AtLeast(1.8, Both),
 			ratio: 1.5, best: math.NaN(), bestFlags: math.NaN(), floor: math.NaN(), met: no},
 		"one peer of two": {
-			m: Measured{Ours: of(1, 1, 1), OpenMPI: of(4, 4, 4), MPICH: of(2, 2, 2), OpenMPIBest: of(2, 2, 2),
-				MPICHBest: of(1, 1, 1), Floor: of(0.5, 0.5, 0.5)}, t: AtMost(0.5, OpenMPI),
+			m: Measured{Ours: of(1, 1, 1), OpenMPI: of(4, 4, 4), MPICH: of(2, 2, 2), OpenMPIBest: []Series{of(3, 3, 3), of(2, 2, 2)},
+				MPICHBest: []Series{of(1, 1, 1)}, Floor: of(0.5, 0.5, 0.5)}, t: AtMost(0.5, OpenMPI),
 			ratio: 0.25, best: 0.5, bestFlags: 2, floor: 0.5, met: yes},
 		"ratios by round": { // the quotient of the medians would be 1
 			m: Measured{Ours: of(1, 2, 30), OpenMPI: of(2, 40, 1)}, t: AtMost(0.9, OpenMPI),
@@ -135,6 +139,15 @@ func TestFill(t *testing.T) {
 		"the missing peer does not matter": {
 			m: Measured{Ours: of(1, 1, 1), OpenMPI: of(4, 4, 4), MPICH: broken}, t: AtMost(0.5, OpenMPI),
 			ratio: 0.25, best: math.NaN(), bestFlags: math.NaN(), floor: math.NaN(), met: yes},
+		"the slow peer is not the better one": {
+			m: Measured{Ours: of(1, 1, 1), OpenMPI: of(4, 4, 4), MPICH: slow}, t: AtMost(0.5, Both),
+			ratio: 0.25, best: math.NaN(), bestFlags: math.NaN(), floor: math.NaN(), met: yes},
+		"all are too slow": {
+			m: Measured{Ours: of(1, 1, 1), OpenMPI: slow, MPICH: slow}, t: AtMost(0.5, Both),
+			ratio: math.NaN(), best: math.NaN(), bestFlags: math.NaN(), floor: math.NaN(), met: unknown},
+		"against our blocking form": {
+			m: Measured{Ours: of(3, 3, 3), OpenMPI: of(1, 1, 1), MPICH: broken, Blocking: of(2, 2, 2), OpenMPIBest: []Series{of(6, 6, 6)}},
+			t: AtMost(1.2, Blocking), ratio: 1.5, best: 0.5, bestFlags: 6, floor: math.NaN(), met: no},
 		"we failed": {
 			m: Measured{Ours: broken, OpenMPI: of(4, 4, 4), MPICH: of(1, 1, 1)}, t: AtMost(0.5, Both),
 			ratio: math.NaN(), best: math.NaN(), bestFlags: math.NaN(), floor: math.NaN(), met: unknown},
@@ -168,12 +181,17 @@ func TestFill(t *testing.T) {
 func TestFailuresAreNamed(t *testing.T) {
 	var a, b Row
 	gone := errors.New("weft: gone")
-	a.Fill(Measured{Ours: Series{Err: gone}, OpenMPI: of(1), MPICH: of(1), OpenMPIBest: Series{Err: errors.New("best: gone")},
-		MPICHBest: Series{Err: errors.New("other: gone")}}, nil)
+	a.Fill(Measured{Ours: Series{Err: gone}, OpenMPI: of(1), MPICH: of(1), OpenMPIBest: []Series{{Err: errors.New("best: gone")}},
+		MPICHBest: []Series{{Err: errors.New("other: gone")}}}, nil)
 	b.Fill(Measured{Ours: Series{Err: gone}}, nil)
 	got := Failures([]Row{a, b})
 	if len(got) != 2 || got[0] != "weft: gone" || !strings.Contains(got[1], "best: gone") || !strings.Contains(got[1], "other: gone") {
 		t.Errorf("failures %q, want ours once and both peers with best flags", got)
+	}
+	var c Row
+	c.Fill(Measured{Ours: of(1), OpenMPI: of(1), MPICH: Series{Err: gone, Slow: true}}, nil)
+	if got := Failures([]Row{c}); len(got) != 0 {
+		t.Errorf("failures %q: who is slow has not failed", got)
 	}
 }
 
