@@ -463,11 +463,7 @@ for s in "${wanted[@]}"; do
 done
 
 mkdir -p "$out/bin"
-<<<<<<< HEAD
-go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh ./ci/cluster/mom && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun || exit 1
-=======
-go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun ./cmd/weft || exit 1
->>>>>>> 1b4f0e1 (ci/cluster: weft check on hosts with something wrong; the steps of srun in three; docs)
+go build -o "$out/bin/" ./examples/heat2d ./ci/cluster/mesh ./ci/cluster/mom && CGO_ENABLED=0 go build -o "$out/bin/" ./cmd/weftrun ./cmd/weft || exit 1
 exec 8>/run/weft-cluster.lock # the hosts' names are this machine's: one cluster at a time
 flock -n 8 || { echo 'cluster: waits for another one on this machine'; flock 8; }
 trap 'cluster_down' EXIT
