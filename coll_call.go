@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -86,7 +87,8 @@ type collCall struct {
 	count      uint64 // elements, as far as all ranks have the same
 	variant    uint16 // hash of the operator, and of a forced algorithm
 	raw        collective.Op
-	alg        *collective.Algorithm // forced, or nil
+	alg        *collective.Algorithm // that sends its messages; nil: the one that fits
+	planned    bool                  // alg was chosen before, and not asked for
 
 	sendCounts, recvCounts Counts // of the v forms
 	neighbors              *collective.Neighbors
@@ -141,14 +143,21 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 		return
 	}
 	kind := collOps[call.op].kind
+	if o.algorithm == sharedName && board.Serves(kind) {
+		if !c.shares() {
+			call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q on ranks that do not map each other's memory", ErrArgument, sharedName),
+				"%s has %s", call.name, c.algorithmNames(kind)))
+		}
+		return // it is what runs unless another one is asked for
+	}
 	alg, err := collective.Lookup(kind, o.algorithm)
 	switch {
 	case err != nil:
-		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, strings.Join(collective.Algorithms(kind), ", ")))
+		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, c.algorithmNames(kind)))
 		return
 	case !alg.Suits(c.size, call.raw.Commutative || call.raw.Left == nil):
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks and operator %s", ErrArgument, alg.Name, c.size, opName(call.variant)),
-			"%s has %s", call.name, strings.Join(collective.Algorithms(kind), ", ")))
+			"%s has %s", call.name, c.algorithmNames(kind)))
 		return
 	}
 	call.alg = alg
@@ -158,6 +167,15 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 		name = opName(call.variant) + " " + name
 	}
 	call.variant = opVariant(name, call.raw.Commutative)
+}
+
+// algorithmNames lists what WithAlgorithm takes.
+func (c *Comm) algorithmNames(kind collective.Kind) string {
+	names := collective.Algorithms(kind)
+	if board.Serves(kind) && c.shares() {
+		names = append(names, sharedName)
+	}
+	return strings.Join(names, ", ")
 }
 
 // algorithm returns the one that runs the call.
@@ -234,6 +252,7 @@ type member struct {
 	ctx     context.Context
 	sig     wire.Signature
 	store   blockStore
+	shared  board.Run // over shared memory
 	scratch [4][]byte
 	ops     []*progress.Op // for posted messages
 	posted  int            // of ops, those in use
@@ -264,18 +283,30 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 		return c.errorf(call.name, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
 	}
 	m.ctx, m.sig = ctx, c.signature(call)
-	err := call.bad
-	if err == nil {
-		err = c.w.engine.BeginCollective(c.comm, m.sig)
-	}
-	if err == nil {
-		if run != nil {
-			err = run(m)
-		} else {
-			err = m.run(call)
+	engine := c.w.engine
+	err, begun, messages := call.bad, false, true
+	var b *board.Board
+	if err == nil && run == nil {
+		if b, err = c.boardFor(call); b != nil {
+			begun, messages, err = m.share(b, call)
 		}
 	}
-	c.w.engine.EndCollective(c.comm, m.sig.Seq, err)
+	if err == nil && messages && !begun {
+		begun, err = true, engine.BeginCollective(c.comm, m.sig)
+	}
+	switch {
+	case err != nil || !messages:
+	case run != nil:
+		err = run(m)
+	default:
+		err = m.runMessages(call)
+	}
+	if begun || err != nil {
+		engine.EndCollective(c.comm, m.sig.Seq, err)
+	}
+	if b != nil {
+		m.settle()
+	}
 	m.ctx = nil
 	m.busy.Store(false)
 	switch {
@@ -288,8 +319,8 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 	return c.collectiveFailure(ctx, call.name, call.el, err)
 }
 
-// run runs a call's algorithm. An operator that panics is an error.
-func (m *member) run(call *collCall) (err error) {
+// runMessages runs a call's algorithm over messages. An operator that panics is an error.
+func (m *member) runMessages(call *collCall) (err error) {
 	var a collective.Args
 	m.store.args(&a, call)
 	alg := m.c.algorithm(call, &a)

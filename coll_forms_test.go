@@ -397,8 +397,8 @@ type line struct{ A, B int64 } // x -> A*x+B: composition does not commute
 
 func compose(f, g line) line { return line{f.A * g.A, f.A*g.B + f.B} }
 
-// formsOf runs a collective in all forms by all algorithms.
-func formsOf(ctx context.Context, c *weft.Comm, kind collective.Kind, lengths []int) error {
+// formsOf runs a collective in all forms by the named algorithms.
+func formsOf(ctx context.Context, c *weft.Comm, kind collective.Kind, lengths []int, names []string) error {
 	for _, count := range lengths {
 		for _, root := range []int{0, c.Size() - 1} {
 			if root > 0 && (!kind.Rooted() || count > 1000) {
@@ -412,23 +412,24 @@ func formsOf(ctx context.Context, c *weft.Comm, kind collective.Kind, lengths []
 					func(rank, i int) int64 { return int64(rank*1000003 + i*7919 + 1) }}
 				composed := formCase[line]{kind, count, root, inPlace, weft.OpFunc("compose", false, compose), compose,
 					func(rank, i int) line { return line{int64(rank*3 + i + 1), int64(rank - i)} }}
-				for _, name := range append(collective.Algorithms(kind), "") {
-					alg, err := collective.Lookup(kind, name)
+				for _, name := range names {
 					var opts []weft.CollOption
 					if name != "" {
-						if err != nil {
-							return err
-						}
 						opts = append(opts, weft.WithAlgorithm(name))
 					}
+					alg, err := collective.Lookup(kind, name)
+					anyCall := name == "" || name == "shared-memory"
+					if err != nil && !anyCall {
+						return err
+					}
 					where := fmt.Sprintf("%v by %q, count %d, root %d, in place %t", kind, name, count, root, inPlace)
-					if name == "" || alg.Suits(c.Size(), true) {
+					if anyCall || alg.Suits(c.Size(), true) {
 						fc := sum.call(c)
 						if err := fc.all(ctx, c, opts...); err != nil {
 							return fmt.Errorf("%s: sum: %w", where, err)
 						}
 					}
-					if kind.Reduces() && (name == "" || alg.Suits(c.Size(), false)) {
+					if kind.Reduces() && (anyCall || alg.Suits(c.Size(), false)) {
 						fc := composed.call(c)
 						if err := fc.all(ctx, c, opts...); err != nil {
 							return fmt.Errorf("%s: compose: %w", where, err)
@@ -454,8 +455,29 @@ func TestFormsOfCollectives(t *testing.T) {
 					lengths = append(lengths, 3000)
 				}
 				wefttest.Run(t, n, func(ctx context.Context, c *weft.Comm) error {
-					return formsOf(ctx, c, kind, lengths)
+					return formsOf(ctx, c, kind, lengths, append(collective.Algorithms(kind), ""))
 				})
+			})
+		}
+	}
+}
+
+// The same where ranks map each other's memory; wefttest's fabric lets them do so now and then only.
+func TestFormsOverSharedMemory(t *testing.T) {
+	ranks := []int{2, 3, 5, 8, 13}
+	if testing.Short() {
+		ranks = ranks[:2]
+	}
+	for _, kind := range collective.Kinds() {
+		switch kind {
+		case collective.KindGatherv, collective.KindScatterv, collective.KindAllgatherv, collective.KindAlltoallv, collective.KindReduceScatter:
+			continue // go by messages
+		}
+		for _, n := range ranks {
+			t.Run(fmt.Sprintf("%v/%d", kind, n), func(t *testing.T) {
+				wefttest.Run(t, n, func(ctx context.Context, c *weft.Comm) error {
+					return formsOf(ctx, c, kind, []int{0, 1, 6, 3000, 40000 / n}, []string{"shared-memory"})
+				}, weft.WithFaults(weft.Faults{}))
 			})
 		}
 	}

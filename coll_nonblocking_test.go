@@ -381,5 +381,35 @@ func TestPlanExplains(t *testing.T) {
 			}
 		}
 		return weft.Barrier(ctx, c)
-	})
+	}, weft.WithMessages())
+}
+
+func TestPlanExplainsSharedMemory(t *testing.T) {
+	wefttest.Run(t, 3, func(ctx context.Context, c *weft.Comm) error {
+		for _, n := range []int{4, 5000} {
+			v := make([]float64, n)
+			p, err := weft.PlanAllreduce(c, v, v, weft.Sum[float64]())
+			if err != nil {
+				return err
+			}
+			if e := p.Explain(); e.Algorithm != "shared-memory" || e.Messages != 0 || e.Steps != 1+n/5000 || !strings.Contains(e.Why, "map each other's memory") {
+				return fmt.Errorf("%d elements: %v", n, e)
+			}
+			q, err := weft.PlanAllreduce(c, v, v, weft.Sum[float64](), weft.WithAlgorithm("ring"))
+			if err != nil {
+				return err
+			}
+			if e := q.Explain(); e.Algorithm != "ring" || e.Messages == 0 {
+				return fmt.Errorf("%d elements by ring: %v", n, e)
+			}
+		}
+		return nil
+	}, weft.WithFaults(weft.Faults{}))
+	// Where messages are all there is, asking for it is an error that says so.
+	wefttest.Run(t, 3, func(ctx context.Context, c *weft.Comm) error {
+		if _, err := weft.PlanBarrier(c, weft.WithAlgorithm("shared-memory")); !errors.Is(err, weft.ErrArgument) || !strings.Contains(err.Error(), "do not map each other's memory") {
+			return fmt.Errorf("asked for shared memory: %v", err)
+		}
+		return nil
+	}, weft.WithMessages())
 }

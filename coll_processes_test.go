@@ -15,7 +15,7 @@ func init() {
 	// Every collective in every form, by every algorithm.
 	programs["forms of collectives"] = func(ctx context.Context, c *weft.Comm) error {
 		for _, kind := range collective.Kinds() {
-			if err := formsOf(ctx, c, kind, []int{0, 1, 6, 3000}); err != nil {
+			if err := formsOf(ctx, c, kind, []int{0, 1, 6, 3000}, append(collective.Algorithms(kind), "")); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package weft
 
 import (
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -16,6 +17,10 @@ type collRun struct {
 	store blockStore
 	next  int // step
 	sig   wire.Signature
+
+	call             *collCall // of a run that has not recorded its steps, nor may need to
+	share            board.Run // while shared is set
+	shared, quitting bool
 }
 
 // record writes down a call's algorithm.
@@ -33,12 +38,20 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	r := s.add(c, call.name, call.el, NoRank, NoRank)
 	sig := c.signature(call)
 	err := call.bad
+	var b *board.Board
+	if err == nil {
+		if b, err = c.boardFor(call); err != nil {
+			err = c.collectiveFailure(s.ctx, call.name, call.el, err)
+		}
+	}
 	if err == nil && run == nil {
 		if r.own == nil {
 			r.own = new(collRun)
 		}
 		run = r.own
-		if _, _, failed := run.record(c, call); failed != nil {
+		if b != nil {
+			run.keep(call)
+		} else if _, _, failed := run.record(c, call); failed != nil {
 			err = c.collectiveFailure(s.ctx, call.name, call.el, failed)
 		}
 	}
@@ -50,6 +63,11 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	}
 	r.run = run
 	run.c, run.sig, run.next = c, sig, 0
+	if run.shared, run.quitting = b != nil, false; b != nil {
+		var a collective.Args
+		run.store.args(&a, call)
+		b.Start(&run.share, collOps[call.op].kind, &a, sig)
+	}
 	c.w.engine.StartTask(&run.task, c.comm, sig, run, &r.op)
 	return r
 }
@@ -57,6 +75,24 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 // Next implements progress.Steps.
 func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 	defer recoverOperator(&err)
+	if r.shared {
+		over, err := nextOf(&r.share)
+		if !over {
+			if err == nil {
+				t.Watch(&r.share)
+			}
+			return false, err
+		}
+		r.shared = false
+		if !r.share.Messages() {
+			return true, nil
+		}
+		if r.call != nil {
+			if _, _, err := r.record(r.c, r.call); err != nil {
+				return false, err
+			}
+		}
+	}
 	steps := r.sched.Steps()
 	for r.next < len(steps) {
 		step := &steps[r.next]
@@ -75,6 +111,30 @@ func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 		}
 	}
 	return t.Pending() == 0, nil
+}
+
+// Stop implements progress.Steps.
+func (r *collRun) Stop(t *progress.Task) {
+	switch {
+	case !r.shared:
+		return
+	case !r.quitting:
+		r.quitting = true
+		r.share.Quit()
+	case !r.share.Quiet(): // so the rank that it waited for is gone
+		r.share.Forget()
+	}
+	if !r.share.Quiet() {
+		t.Watch(&r.share)
+	}
+}
+
+// keep keeps a call, in case its steps have to be recorded after all.
+func (r *collRun) keep(call *collCall) {
+	if r.call == nil {
+		r.call = new(collCall)
+	}
+	*r.call = *call
 }
 
 func (r *collRun) post(t *progress.Task, kind proto.Kind, step *collective.Step) {

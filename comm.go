@@ -23,13 +23,15 @@ type Comm struct {
 	size   int
 	closed atomic.Bool
 	coll   member
+	shared shared
 
 	windows atomic.Int32 // made so far, for their names
 }
 
-func (w *World) newComm(name string, pc *proto.Comm) *Comm {
+func (w *World) newComm(name string, pc *proto.Comm, index int, incarnation uint32) *Comm {
 	c := &Comm{w: w, name: name, comm: pc, rank: int(pc.P2P.Rank()), size: len(pc.Members())}
 	c.coll.c = c
+	c.shared.index, c.shared.incarnation = index, incarnation
 	return c
 }
 
@@ -136,6 +138,9 @@ func (c *Comm) Close(ctx context.Context) error {
 	}
 	barrier := c.collect(ctx, collCall{name: "Close", op: opClose}, func(p *member) error { return collective.Barrier(p) })
 	c.closed.Store(true)
+	if barrier == nil {
+		barrier = c.closeBoard()
+	}
 	c.w.engine.Do(func(core *proto.Core) { core.Close(c.comm) })
 	return barrier
 }
@@ -152,7 +157,7 @@ func (c *Comm) derive(ctx context.Context, call, name string, members []int32, r
 		// two cannot wait for each other, since other ranks may take them in the
 		// other order: the one that comes second offers no id and tries again.
 		mine := c.w.opening.TryLock()
-		pc, again, err := c.agree(ctx, call, members, rank, mine)
+		child, again, err := c.agree(ctx, call, name, members, rank, mine)
 		if mine {
 			c.w.opening.Unlock()
 		}
@@ -162,10 +167,8 @@ func (c *Comm) derive(ctx context.Context, call, name string, members []int32, r
 		case again:
 			time.Sleep(wait)
 			continue
-		case pc == nil:
-			return nil, nil
 		}
-		return c.w.newComm(name, pc), nil
+		return child, nil
 	}
 }
 
@@ -192,7 +195,7 @@ var offerOp = rawOp[offer](true, func(inout, in []offer) {
 	}
 })
 
-func (c *Comm) agree(ctx context.Context, call string, members []int32, rank int, mine bool) (pc *proto.Comm, again bool, err error) {
+func (c *Comm) agree(ctx context.Context, call, name string, members []int32, rank int, mine bool) (child *Comm, again bool, err error) {
 	offers := make([]offer, 1)
 	o := &offers[0]
 	if mine {
@@ -218,6 +221,7 @@ func (c *Comm) agree(ctx context.Context, call string, members []int32, rank int
 		return nil, false, nil
 	}
 	id := proto.ContextID(index, uint16(o.Newest)+1)
+	var pc *proto.Comm
 	c.w.engine.Do(func(core *proto.Core) { pc = core.Open(id, members, rank) })
-	return pc, false, nil
+	return c.w.newComm(name, pc, index, uint32(o.Newest+2)|1<<31), false, nil
 }

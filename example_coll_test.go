@@ -50,7 +50,7 @@ func ExamplePlan() {
 	fmt.Println(err)
 	// Output:
 	// 64
-	// doubling
+	// shared-memory
 	// <nil>
 }
 

@@ -1,13 +1,17 @@
 package weft
 
-import "github.com/weft-hpc/weft/internal/kernel"
+import (
+	"reflect"
+
+	"github.com/weft-hpc/weft/internal/kernel"
+)
 
 // Sum adds. Complex numbers and integers have it too; integers wrap.
 func Sum[T Number]() Op[T] {
 	if op := builtin[T](&sums); op != nil {
 		return *op
 	}
-	return newOp("sum", kernel.Sum[T])
+	return newOp("sum", kernel.Sum[T]).manyBy(kernel.OpSum)
 }
 
 // Prod multiplies.
@@ -15,7 +19,7 @@ func Prod[T Number]() Op[T] {
 	if op := builtin[T](&prods); op != nil {
 		return *op
 	}
-	return newOp("prod", kernel.Prod[T])
+	return newOp("prod", kernel.Prod[T]).manyBy(kernel.OpProd)
 }
 
 // Min is the smaller one. A NaN on any rank gives NaN, and -0 is less than +0.
@@ -23,7 +27,7 @@ func Min[T Real]() Op[T] {
 	if op := builtin[T](&mins); op != nil {
 		return *op
 	}
-	return newOp("min", kernel.Min[T])
+	return newOp("min", kernel.Min[T]).manyBy(kernel.OpMin)
 }
 
 // Max is the larger one. A NaN on any rank gives NaN, and -0 is less than +0.
@@ -31,7 +35,7 @@ func Max[T Real]() Op[T] {
 	if op := builtin[T](&maxs); op != nil {
 		return *op
 	}
-	return newOp("max", kernel.Max[T])
+	return newOp("max", kernel.Max[T]).manyBy(kernel.OpMax)
 }
 
 // BitAnd is the bitwise and.
@@ -78,10 +82,10 @@ type opSet struct {
 }
 
 var (
-	sums  = numberOps("sum", kernel.Sum[float32], kernel.Sum[float64], kernel.Sum[complex64], kernel.Sum[complex128], integerOps("sum", kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum))
-	prods = numberOps("prod", kernel.Prod[float32], kernel.Prod[float64], kernel.Prod[complex64], kernel.Prod[complex128], integerOps("prod", kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod))
-	mins  = numberOps("min", kernel.Min[float32], kernel.Min[float64], nil, nil, integerOps("min", kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min))
-	maxs  = numberOps("max", kernel.Max[float32], kernel.Max[float64], nil, nil, integerOps("max", kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max))
+	sums  = numberOps("sum", kernel.Sum[float32], kernel.Sum[float64], kernel.Sum[complex64], kernel.Sum[complex128], integerOps("sum", kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum, kernel.Sum)).manyBy(kernel.OpSum)
+	prods = numberOps("prod", kernel.Prod[float32], kernel.Prod[float64], kernel.Prod[complex64], kernel.Prod[complex128], integerOps("prod", kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod, kernel.Prod)).manyBy(kernel.OpProd)
+	mins  = numberOps("min", kernel.Min[float32], kernel.Min[float64], nil, nil, integerOps("min", kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min, kernel.Min)).manyBy(kernel.OpMin)
+	maxs  = numberOps("max", kernel.Max[float32], kernel.Max[float64], nil, nil, integerOps("max", kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max, kernel.Max)).manyBy(kernel.OpMax)
 	ands  = integerOps("bitand", kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd, kernel.BitAnd)
 	ors   = integerOps("bitor", kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr, kernel.BitOr)
 	xors  = integerOps("bitxor", kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor, kernel.BitXor)
@@ -99,6 +103,23 @@ func numberOps(name string, f32 func(a, b []float32), f64 func(a, b []float64), 
 		s.c64, s.c28 = newOp(name, c64), newOp(name, c28)
 	}
 	return s
+}
+
+// manyBy adds to operators the form that has many sources.
+func (s opSet) manyBy(op kernel.Operator) opSet {
+	s.i, s.i8, s.i16, s.i32, s.i64 = s.i.manyBy(op), s.i8.manyBy(op), s.i16.manyBy(op), s.i32.manyBy(op), s.i64.manyBy(op)
+	s.u, s.u8, s.u16, s.u32, s.u64 = s.u.manyBy(op), s.u8.manyBy(op), s.u16.manyBy(op), s.u32.manyBy(op), s.u64.manyBy(op)
+	s.f32, s.f64 = s.f32.manyBy(op), s.f64.manyBy(op)
+	if s.c64.raw.Left != nil {
+		s.c64, s.c28 = s.c64.manyBy(op), s.c28.manyBy(op)
+	}
+	return s
+}
+
+func (o Op[T]) manyBy(op kernel.Operator) Op[T] {
+	kind := reflect.TypeFor[T]().Kind()
+	o.raw.Many = func(dst []byte, sources [][]byte) { kernel.ManyBytes(op, kind, dst, sources) }
+	return o
 }
 
 func newOp[T any](name string, kernel func(inout, in []T)) Op[T] {

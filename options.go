@@ -16,6 +16,7 @@ type config struct {
 	rdmaRead   bool
 	codec      Codec
 	fabric     sim.Config
+	noBoards   bool   // collectives go by messages
 	windowVia  string // restricts windows to one way to work, if not empty
 	killed     func(kill func(rank int))
 	cancel     context.CancelCauseFunc // of Main's context

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
 )
 
 // Plan is a collective on given buffers that is run again and again, with what
@@ -20,6 +21,8 @@ type Plan[T any] struct {
 	why  string
 	cost collective.Cost
 	all  bool // cost is known here
+
+	shared bool // it goes over shared memory, unless that turns out to be out of reach
 }
 
 // Run runs the collective once and returns when it is done.
@@ -64,6 +67,16 @@ func (e Explanation) String() string {
 
 // Explain says which algorithm the plan runs, why, and what it sends.
 func (p *Plan[T]) Explain() Explanation {
+	if p.shared {
+		e := Explanation{Collective: p.call.name, Algorithm: sharedName, Ranks: p.c.size, Steps: 1}
+		switch bytes := p.c.shared.board.Longest(collOps[p.call.op].kind, len(p.call.send), len(p.call.recv)); {
+		case bytes <= board.Short:
+			e.Why = "the ranks map each other's memory, and the data fit the flags"
+		default:
+			e.Why, e.Steps = "the ranks map each other's memory, so data are copied once, or through a buffer; by messages if neither can be", 2
+		}
+		return e
+	}
 	e := Explanation{Collective: p.call.name, Algorithm: p.call.alg.Name, Why: p.why, Ranks: p.c.size,
 		Steps: p.cost.Steps, Messages: p.cost.Messages, Bytes: -1}
 	if p.all {
@@ -110,6 +123,12 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	default:
 		_, p.why = collective.Explain(alg.Kind, shape, call.raw.Commutative)
 	}
+	if b, err := c.boardFor(call); err != nil {
+		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
+	} else if b != nil {
+		p.shared = true
+	}
+	p.call.planned = call.alg == nil
 	p.call.alg = alg
 	switch alg.Kind {
 	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:

@@ -16,6 +16,9 @@ func WithFabric(cfg sim.Config) Option { return func(c *config) { c.fabric = cfg
 // WithWindows has windows work in one way only: direct, remote or messages.
 func WithWindows(way string) Option { return func(c *config) { c.windowVia = way } }
 
+// WithMessages has collectives send messages, also where ranks map each other's memory.
+func WithMessages() Option { return func(c *config) { c.noBoards = true } }
+
 // QueueDepth is how many operations may be under way to one target.
 const QueueDepth = queueDepth
 

@@ -35,6 +35,7 @@ type World struct {
 
 	windows   atomic.Int32 // that are open
 	windowVia string       // what windows are restricted to; tests set it
+	noBoards  bool         // collectives go by messages; tests set it
 
 	client *control.Client // nil without a launcher
 	direct *direct.Rank    // of a rank that srun or the like has started; nil otherwise
@@ -57,7 +58,7 @@ type link struct {
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, windowVia: cfg.windowVia, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -67,7 +68,7 @@ func newWorld(cfg *config, l *link) *World {
 		members[i] = int32(i)
 	}
 	w.engine.Do(func(core *proto.Core) {
-		w.comm = w.newComm("world", core.Open(proto.ContextID(0, 0), members, l.rank))
+		w.comm = w.newComm("world", core.Open(proto.ContextID(0, 0), members, l.rank), 0, 1)
 	})
 	return w
 }
@@ -210,6 +211,12 @@ func spareProcessor() {
 // say. All messages are here when all ranks have come to the end.
 func (w *World) lateMismatch() error {
 	for w.engine.Poll() {
+	}
+	if w.comm.coll.failed.Load() {
+		return nil
+	}
+	if err := w.comm.disagreement(); err != nil {
+		return err
 	}
 	err := w.comm.comm.Err()
 	if w.comm.coll.failed.Load() || !errors.Is(err, ErrMismatch) {

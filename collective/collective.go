@@ -52,4 +52,7 @@ type Op struct {
 	Left func(inout, in []byte)
 	// Right computes inout = in op inout: inout holds the higher ranks.
 	Right func(inout, in []byte)
+	// Many, if it is not nil, computes dst = sources[0] op sources[1] op ... from
+	// the left in one pass. All have the same length; dst may be one of the sources.
+	Many func(dst []byte, sources [][]byte)
 }

@@ -39,6 +39,9 @@ internal/proto: internal/wire internal/match
 # What would stop a job: facts and judgements.
 internal/check: internal/topo
 
+# Collectives over memory that all ranks map.
+internal/board: collective internal/wire
+
 # Transports move frames, and never know each other.
 internal/transport: internal/wire
 internal/transport/transporttest: internal/transport internal/wire

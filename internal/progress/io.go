@@ -159,6 +159,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	e.core.Shutdown(ErrClosed)
+	e.endWatches(ErrClosed)
 	e.endRemote(-1, ErrClosed)
 	e.retryRemote()
 	e.act()

@@ -107,6 +107,7 @@ type Engine struct {
 	leaving bool   // this rank has said goodbye, guarded by mu
 	remote  remotes
 	ready   []*Task // that can go on, guarded by mu
+	watches []watch // guarded by mu
 	handled []*Op   // that are over, and whose Handlers are not told yet, guarded by mu
 
 	// The context whose end wakes the poller; the poller's.
@@ -204,6 +205,10 @@ func (e *Engine) Cancel(op *Op) bool {
 	if op.Finished() {
 		return true
 	}
+	if len(e.watches) > 0 && e.unwatchOp(op) {
+		e.act()
+		return true
+	}
 	if w := op.World(); w >= 0 && e.takeBack(w, &op.Op) {
 		e.core.TakenBack(&op.Op)
 		e.act()
@@ -246,6 +251,9 @@ func (e *Engine) poll() int {
 	n := 0
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
+	}
+	if len(e.watches) > 0 {
+		n += e.look()
 	}
 	if len(e.core.Out)+len(e.core.Done)+len(e.ready)+len(e.handled) > 0 {
 		e.act()

@@ -14,6 +14,10 @@ type Steps interface {
 	// with Task.Post have to be over first, or all is done. It is called with the
 	// engine's lock held, by whoever polls, and must not call the engine.
 	Next(t *Task) (done bool, err error)
+
+	// Stop is called when the task has failed, the others have been told, and its messages are over: again
+	// and again until it neither posts nor watches anything more. Then nothing may touch its buffers.
+	Stop(t *Task)
 }
 
 // Task is a collective that the engine advances by itself, in the call of
@@ -172,7 +176,9 @@ func (e *Engine) advance(t *Task) {
 		e.core.Revoke(t.comm, t.err, t.err.Error())
 	}
 	if t.pending == 0 {
-		e.end(t)
+		if t.steps.Stop(t); t.pending == 0 {
+			e.end(t)
+		}
 	}
 }
 

@@ -214,6 +214,10 @@ func (e *Engine) arm(role int32) bool {
 			return false
 		}
 	}
+	if e.met() { // what met it came before the transports were armed
+		e.disarm()
+		return false
+	}
 	return true
 }
 

@@ -54,11 +54,28 @@ const (
 )
 
 // A Mapper is a Transport whose peers' memory can be mapped into this process: ranks of
-// one host.
+// one host. Any goroutine may call the methods below, until Close.
 type Mapper interface {
 	Transport
+
+	// Reach is Describe of memory that a peer can Map, of any length.
+	Reach(mem []byte) (wire.Region, bool)
 
 	// Map returns n bytes of the peer's memory that r describes. It checks r against
 	// the peer's bounds. They stay mapped until Close.
 	Map(peer int, r wire.Region, n int) ([]byte, error)
+
+	// Slot returns the slot with a number, from 0 to Slots-1, of a peer or of this rank itself: SlotSize bytes
+	// that all ranks map, from the start of a page, zeros at first. Slots are there without any
+	// message, and who uses them for what is for the caller to know.
+	Slot(rank, number int) ([]byte, error)
+
+	// Nudge ends the Wait of a peer that has Armed, so that it sees what was written to memory.
+	Nudge(peer int)
 }
+
+// What a Mapper has for each rank.
+const (
+	SlotSize = 8 << 10
+	Slots    = 4096
+)

@@ -13,6 +13,7 @@
 //	rank[p]     1 KiB: the doorbell, the attention word and the pull descriptor of rank p
 //	lane[i->j]  a ring of 64-byte slots for frames from i to j
 //	bulk[i->j]  chunks for payloads that are longer than a frame may be
+//	slot[n][p]  pages of rank p that all see, for whom this package does not know
 //	arena[p]    memory that rank p allocates from and all ranks may read and write
 //
 // Ranks are numbered from 0 on the host (their index) and by their rank in the

@@ -4,12 +4,16 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
 const (
 	magic = 0x316d687374666577 // "weftshm1"
-	abi   = 1
+	abi   = 2
+
+	// slotRanks is how many ranks of one host have slots.
+	slotRanks = 64
 
 	// MaxRanks is how many ranks of one host share a segment.
 	MaxRanks = 1024
@@ -62,8 +66,10 @@ type layout struct {
 	laneStride int
 	bulkStride int
 
-	lanes, bulks, arenas int // offsets
-	size                 int
+	slots int // of each rank
+
+	lanes, bulks, boards, arenas int // offsets
+	size                         int
 }
 
 // newLayout makes rings and chunks smaller where there are many pairs.
@@ -90,7 +96,11 @@ func newLayout(ranks int, arenaBytes int64) (layout, error) {
 	l.bulkStride = roundUp(chunks*(flagSize+l.chunk), pageSize)
 	l.lanes = roundUp(pageSize+ranks*blockSize, pageSize)
 	l.bulks = l.lanes + pairs*l.laneStride
-	l.arenas = roundUp(l.bulks+pairs*l.bulkStride, hugePage)
+	if ranks <= slotRanks {
+		l.slots = transport.Slots
+	}
+	l.boards = l.bulks + pairs*l.bulkStride
+	l.arenas = roundUp(l.boards+ranks*l.slots*transport.SlotSize, hugePage)
 	l.size = l.arenas + ranks*l.arena
 	return l, nil
 }
@@ -106,13 +116,16 @@ func (l *layout) maxFrame() int { return wordSize + wire.MaxSize + l.maxEager() 
 func (l *layout) block(rank int) int    { return pageSize + rank*blockSize }
 func (l *layout) lane(from, to int) int { return l.lanes + (to*l.ranks+from)*l.laneStride }
 func (l *layout) bulk(from, to int) int { return l.bulks + (to*l.ranks+from)*l.bulkStride }
-func (l *layout) arenaAt(rank int) int  { return l.arenas + rank*l.arena }
-func (l *layout) laneBytes() int        { return offRing + l.ring }
-func (l *layout) bulkBytes() int        { return chunks * (flagSize + l.chunk) }
-func (l *layout) commonBytes() int      { return l.lanes }
-func roundUp(n, unit int) int           { return (n + unit - 1) / unit * unit }
-func chunkAt(l *layout, i uint64) int   { return chunks*flagSize + int(i%chunks)*l.chunk }
-func chunkFlagAt(i uint64) int          { return int(i%chunks) * flagSize }
+func (l *layout) slot(rank, number int) int {
+	return l.boards + (number*l.ranks+rank)*transport.SlotSize
+}
+func (l *layout) arenaAt(rank int) int { return l.arenas + rank*l.arena }
+func (l *layout) laneBytes() int       { return offRing + l.ring }
+func (l *layout) bulkBytes() int       { return chunks * (flagSize + l.chunk) }
+func (l *layout) commonBytes() int     { return l.lanes }
+func roundUp(n, unit int) int          { return (n + unit - 1) / unit * unit }
+func chunkAt(l *layout, i uint64) int  { return chunks*flagSize + int(i%chunks)*l.chunk }
+func chunkFlagAt(i uint64) int         { return int(i%chunks) * flagSize }
 
 // encode writes the header of a segment.
 func (l *layout) encode() []byte {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-hpc/weft/internal/pause"
+	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
@@ -94,11 +95,47 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 	return nil
 }
 
+// Reach implements transport.Mapper: all arenas are mapped by all.
+func (t *Transport) Reach(mem []byte) (wire.Region, bool) {
+	off, ok := t.arena.Contains(mem)
+	return wire.Region{Kind: regionArena, Key: uint32(t.self), Addr: uint64(off)}, ok
+}
+
+// Slot implements transport.Mapper.
+func (t *Transport) Slot(rank, number int) ([]byte, error) {
+	i := t.indexOf(rank)
+	if i < 0 || number < 0 || number >= t.seg.slots {
+		return nil, fmt.Errorf("shm: slot %d of rank %d: there are %d for each rank of this host, %v", number, rank, t.seg.slots, t.world)
+	}
+	at := t.seg.slot(i, number)
+	if err := t.seg.commit(at, transport.SlotSize); err != nil {
+		return nil, err
+	}
+	return t.seg.mem[at : at+transport.SlotSize : at+transport.SlotSize], nil
+}
+
+// Nudge implements transport.Mapper.
+func (t *Transport) Nudge(peer int) {
+	i := t.indexOf(peer)
+	if armed := at32(t.seg.mem, t.seg.block(i)+offArmed); armed.Load() != 0 && t.users.enter() {
+		t.nudge(i, armed)
+		t.users.leave()
+	}
+}
+
+// indexOf returns the index on the host of a rank of the world, -1 if it has none.
+func (t *Transport) indexOf(rank int) int {
+	if uint(rank) < uint(len(t.index)) {
+		return int(t.index[rank])
+	}
+	return -1
+}
+
 // Map implements transport.Mapper: all arenas are mapped here already.
 func (t *Transport) Map(peer int, r wire.Region, n int) ([]byte, error) {
-	i, err := t.peer(peer)
-	if err != nil {
-		return nil, err
+	i := t.indexOf(peer)
+	if i < 0 {
+		return nil, fmt.Errorf("shm: map %d bytes of rank %d, which is not on this host", n, peer)
 	}
 	if r.Key != uint32(i) || r.Kind != regionArena {
 		return nil, fmt.Errorf("shm: map %d bytes of rank %d (index %d): region %+v is not in its arena", n, peer, i, r)

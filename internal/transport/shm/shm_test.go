@@ -3,6 +3,7 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,7 +108,7 @@ func TestBadFiles(t *testing.T) {
 		"empty":     {func([]byte) []byte { return nil }, 0, "not a segment"},
 		"short":     {func(b []byte) []byte { return b[:20] }, 20, "not a segment"},
 		"magic":     {func(b []byte) []byte { b[0]++; return b }, info.Size(), "not a segment"},
-		"version":   {func(b []byte) []byte { b[8]++; return b }, info.Size(), "version 2"},
+		"version":   {func(b []byte) []byte { b[8]++; return b }, info.Size(), fmt.Sprint("version ", abi+1)},
 		"ranks":     {func(b []byte) []byte { b[12] = 3; return b }, info.Size(), "other sizes"},
 		"no ranks":  {func(b []byte) []byte { b[12] = 0; return b }, info.Size(), "damaged"},
 		"arena":     {func(b []byte) []byte { b[23] = 0xff; return b }, info.Size(), "damaged"},

@@ -19,7 +19,7 @@ func (f *Fabric) Endpoint(rank int) transport.Transport {
 	case f.cfg.Remote:
 		f.remotes.Do(func() { f.grants = make(map[uint32]grant) })
 		return &remote{Transport: t, fate: rand.New(rand.NewPCG(f.cfg.Seed, uint64(rank)<<1|1<<63))}
-	case f.cfg.NoMap:
+	case f.cfg.NoMap, f.cfg.NoPull:
 		return t
 	}
 	return mapper{t}
@@ -32,6 +32,33 @@ var _ transport.Mapper = mapper{}
 
 // Map implements transport.Mapper.
 func (t mapper) Map(peer int, r wire.Region, n int) ([]byte, error) { return memory(peer, r, n) }
+
+// Reach implements transport.Mapper.
+func (t mapper) Reach(mem []byte) (wire.Region, bool) { return t.Describe(mem) }
+
+// Slot implements transport.Mapper.
+func (t mapper) Slot(rank, number int) ([]byte, error) {
+	if uint(rank) >= uint(len(t.f.ranks)) || uint(number) >= transport.Slots {
+		return nil, fmt.Errorf("sim: slot %d of rank %d: there are %d for each of %d ranks", number, rank, transport.Slots, len(t.f.ranks))
+	}
+	key := [2]int{rank, number}
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	if t.f.slots == nil {
+		t.f.slots = make(map[[2]int][]byte)
+	}
+	if t.f.slots[key] == nil {
+		t.f.slots[key] = make([]byte, transport.SlotSize)
+	}
+	return t.f.slots[key], nil
+}
+
+// Nudge implements transport.Mapper.
+func (t mapper) Nudge(peer int) {
+	if p := t.f.ranks[peer]; p.armed.Load() {
+		p.parked.wake()
+	}
+}
 
 // remote is a Transport with a card that works on windows. It is strict: it checks
 // every bound and every right, writes a long Put from its end to its beginning, lets

@@ -61,7 +61,7 @@ type Config struct {
 	NoPull bool
 	// SmallEager is what MaxEager returns, when it is not zero.
 	SmallEager int
-	// NoMap makes Endpoint return no transport.Mapper, and Remote a transport.Remote
+	// NoMap, or NoPull, makes Endpoint return no transport.Mapper, and Remote a transport.Remote
 	// instead, whose operations Delay and Again concern too.
 	NoMap, Remote bool
 }
@@ -76,7 +76,8 @@ type Fabric struct {
 	eager int
 	ranks []*Transport
 
-	mu sync.Mutex // serialises changes of links
+	mu    sync.Mutex        // serialises changes of links, and
+	slots map[[2]int][]byte // by rank and number
 
 	cards
 }

@@ -1,0 +1,170 @@
+package weft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// Collectives of ranks that map each other's memory, as those of one host do, go through it
+// instead of messages: package board. All ranks of a communicator come to the same conclusion whether
+// they can.
+
+// sharedName is the algorithm's name, for WithAlgorithm and Explain.
+const sharedName = "shared-memory"
+
+// shared is how a communicator's members reach each other's memory.
+type shared struct {
+	index       int    // of the communicator, the same on all members
+	incarnation uint32 // how often the index has been used, not 0
+
+	once   sync.Once
+	mapper transport.Mapper // nil: they do not
+	board  *board.Board
+	err    error
+}
+
+// A slot of the transport has to hold one of the board's.
+const _ = uint(transport.SlotSize - board.SlotSize)
+
+// sharedBoard returns the communicator's board, or nil when its members do not map each other's memory. An error
+// is this rank's own: it lacks memory.
+func (c *Comm) sharedBoard() (*board.Board, error) {
+	s := &c.shared
+	s.once.Do(func() {
+		if !c.shares() {
+			return
+		}
+		s.mapper = c.w.engine.Mapper(c.comm.Members())
+		if s.board, s.err = board.New(sharedMemory{c}, c.rank, c.size, s.incarnation); s.err != nil {
+			s.err = fmt.Errorf("%w: %w", ErrMemory, s.err)
+		}
+	})
+	return s.board, s.err
+}
+
+// shares tells whether the communicator can have a board.
+func (c *Comm) shares() bool {
+	return !c.w.noBoards && c.size > 1 && c.size <= board.MaxRanks && c.shared.index < transport.Slots && c.w.engine.Mapper(c.comm.Members()) != nil
+}
+
+// boardFor returns the board that a call goes over, or nil.
+func (c *Comm) boardFor(call *collCall) (*board.Board, error) {
+	if call.alg != nil && !call.planned || call.op == opClose || call.op == opFence || !board.Serves(collOps[call.op].kind) {
+		return nil, nil
+	}
+	return c.sharedBoard()
+}
+
+// share is the blocking form of a call over the board. Where memory is out of reach it
+// reports that messages are due.
+func (m *member) share(b *board.Board, call *collCall) (begun, messages bool, err error) {
+	c := m.c
+	engine := c.w.engine
+	if err := engine.Usable(c.comm); err != nil {
+		return false, false, err
+	}
+	var a collective.Args
+	m.store.args(&a, call)
+	r := &m.shared
+	b.Start(r, collOps[call.op].kind, &a, m.sig)
+	defer func() {
+		if err != nil {
+			r.Quit()
+		}
+	}()
+	for {
+		over, failed := nextOf(r)
+		if over {
+			if !b.Idle() {
+				engine.Kick() // a nonblocking one has waited for this one
+			}
+			return begun, r.Messages(), nil
+		}
+		if failed == nil {
+			var now bool
+			now, failed = engine.Until(m.ctx, c.comm, &m.sig, r)
+			begun = begun || now
+		}
+		if failed != nil {
+			return begun, false, failed
+		}
+	}
+}
+
+// nextOf is Next of a run whose operator may panic.
+func nextOf(r *board.Run) (over bool, err error) {
+	defer recoverOperator(&err)
+	over, err = r.Next()
+	if mismatch, ok := errors.AsType[*board.MismatchError](err); ok {
+		err = &proto.MismatchError{Rank: int32(mismatch.Rank), Mine: mismatch.Mine, Theirs: mismatch.Theirs}
+	}
+	return over, err
+}
+
+// settle returns when no peer touches this rank's memory any more, after a run that failed and of
+// which the others have been told.
+func (m *member) settle() {
+	for r := &m.shared; r.Failed() && !r.Quiet(); {
+		if err := m.c.w.engine.UntilLast(m.c.comm, r); err != nil {
+			r.Forget()
+		}
+	}
+}
+
+// sharedMemory is a communicator's board.Memory.
+type sharedMemory struct{ c *Comm }
+
+func (s sharedMemory) world(rank int) int { return int(s.c.comm.Members()[rank]) }
+
+func (s sharedMemory) Slot(rank int) ([]byte, error) {
+	return s.c.shared.mapper.Slot(s.world(rank), s.c.shared.index)
+}
+
+func (s sharedMemory) Reach(mem []byte) (wire.Region, bool) { return s.c.shared.mapper.Reach(mem) }
+
+func (s sharedMemory) Map(rank int, r wire.Region, n int) ([]byte, error) {
+	return s.c.shared.mapper.Map(s.world(rank), r, n)
+}
+
+func (s sharedMemory) Nudge(rank int) { s.c.shared.mapper.Nudge(s.world(rank)) }
+
+func (s sharedMemory) Alloc(n int) ([]byte, error) {
+	if s.c.w.arena == nil {
+		return make([]byte, n), nil
+	}
+	return s.c.w.arena.Alloc(n)
+}
+
+func (s sharedMemory) Free(mem []byte) error {
+	if s.c.w.arena == nil {
+		return nil
+	}
+	return s.c.w.arena.Free(mem)
+}
+
+// closeBoard frees what the board used, when the members have come to the end of the communicator together.
+func (c *Comm) closeBoard() error {
+	if c.shared.board == nil || !c.shared.board.Idle() {
+		return nil
+	}
+	return c.shared.board.Close()
+}
+
+// disagreement compares the last collectives of the members, as far as they went over the board.
+func (c *Comm) disagreement() error {
+	if c.shared.board == nil {
+		return nil
+	}
+	if mismatch, ok := errors.AsType[*board.MismatchError](c.shared.board.Disagreement()); ok {
+		return c.collectiveError(context.Background(), "Close", &proto.MismatchError{Rank: int32(mismatch.Rank), Mine: mismatch.Mine, Theirs: mismatch.Theirs})
+	}
+	return nil
+}

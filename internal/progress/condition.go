@@ -1,0 +1,182 @@
+package progress
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weft-hpc/weft/internal/pause"
+	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/transport"
+	"github.com/weft-hpc/weft/internal/wire"
+)
+
+// Condition is what a rank waits for that is not a message: something that peers write to memory.
+// They Nudge the rank when they have. Whoever polls looks, with the engine's lock held.
+type Condition interface {
+	// Met says that there is nothing left to wait for.
+	Met() bool
+	// Missing is a rank of the communicator that has not done its part.
+	Missing() int
+}
+
+// watch is a Condition with the operation that ends when it is met.
+type watch struct {
+	op   *Op
+	comm *proto.Comm
+	cond Condition
+	last bool // it outlives the communicator's revocation
+}
+
+// Mapper returns the transport that maps the memory of all peers but this rank itself, or nil.
+func (e *Engine) Mapper(peers []int32) transport.Mapper {
+	m, _ := e.common(peers).(transport.Mapper)
+	return m
+}
+
+// Usable returns why nothing new may start on m, or nil.
+func (e *Engine) Usable(m *proto.Comm) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	return m.Err()
+}
+
+// Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
+// revoked, or the rank that is Missing is gone. begun says that it waited so long that the collective was
+// announced, and EndCollective is due.
+func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, c Condition) (begun bool, err error) {
+	// It mostly takes less than a microsecond, without a lock.
+	for range e.policy.Polls {
+		if c.Met() {
+			return false, nil
+		}
+		if !e.policy.NoPause {
+			pause.Spin(1)
+		}
+	}
+	e.mu.Lock()
+	if err := e.core.BeginCollective(m.Coll, *sig); err != nil {
+		e.mu.Unlock()
+		return true, err
+	}
+	op := e.take()
+	e.watch(watch{op: op, comm: m, cond: c})
+	e.act()
+	e.mu.Unlock()
+	e.Wait(ctx, op)
+	e.mu.Lock()
+	err = e.give(op).Err
+	e.mu.Unlock()
+	return true, err
+}
+
+// UntilLast waits for a condition whatever happens to the communicator: nothing but the end of the rank
+// that is Missing, or of this one, ends it early.
+func (e *Engine) UntilLast(m *proto.Comm, c Condition) error {
+	e.mu.Lock()
+	op := e.take()
+	e.watch(watch{op: op, comm: m, cond: c, last: true})
+	e.act()
+	e.mu.Unlock()
+	e.Await(context.Background(), op)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.give(op).Err
+}
+
+// Watch makes the task wait for a condition. Only Next and Stop call it, the latter for what outlives the
+// communicator.
+func (t *Task) Watch(c Condition) {
+	op := t.engine.take()
+	op.task = t
+	t.pending++
+	t.engine.watch(watch{op: op, comm: t.comm, cond: c, last: t.err != nil})
+}
+
+// Kick has the engine look at its conditions, one of which this rank itself has met.
+func (e *Engine) Kick() {
+	e.needIO()
+	if e.asleep.Load() {
+		e.wake()
+	}
+}
+
+// watch begins to look at a condition, with mu held.
+func (e *Engine) watch(w watch) {
+	w.op.Owner = w.op
+	e.watches = append(e.watches, w)
+	if e.closed {
+		e.endWatches(ErrClosed)
+	}
+}
+
+// look ends the operations of conditions that are met, or never will be.
+func (e *Engine) look() (ended int) {
+	for i := 0; i < len(e.watches); {
+		w := &e.watches[i]
+		over, err := w.cond.Met(), error(nil)
+		if !over {
+			if err = w.hopeless(e.core); err != nil {
+				over = true
+				if w.cond.Met() { // its part came before its end
+					err = nil
+				}
+			}
+		}
+		if !over {
+			i++
+			continue
+		}
+		op := w.op
+		e.watches = slices.Delete(e.watches, i, i+1)
+		op.Err = err
+		e.finish(&op.Op)
+		ended++
+	}
+	return ended
+}
+
+// hopeless returns why a condition will not be met, if that is known.
+func (w *watch) hopeless(core *proto.Core) error {
+	if !w.last {
+		if err := w.comm.Err(); err != nil {
+			return err
+		}
+	}
+	return core.Gone(int(w.comm.Members()[w.cond.Missing()]))
+}
+
+// met tells whether some condition is.
+func (e *Engine) met() bool {
+	for i := range e.watches {
+		if e.watches[i].cond.Met() {
+			return true
+		}
+	}
+	return false
+}
+
+// unwatchOp withdraws a watch, and reports whether op is one.
+func (e *Engine) unwatchOp(op *Op) bool {
+	for i := range e.watches {
+		if e.watches[i].op == op {
+			e.watches = slices.Delete(e.watches, i, i+1)
+			op.Err = proto.ErrCanceled
+			e.finish(&op.Op)
+			return true
+		}
+	}
+	return false
+}
+
+// endWatches ends all with an error.
+func (e *Engine) endWatches(err error) {
+	for _, w := range e.watches {
+		w.op.Err = err
+		e.finish(&w.op.Op)
+	}
+	clear(e.watches)
+	e.watches = e.watches[:0]
+}
