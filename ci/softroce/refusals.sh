@@ -30,6 +30,8 @@ refused() {
 [[ $(systemd-detect-virt 2>/dev/null; hostname) == *softroce* ]] || { echo "refusals.sh: this is not the VM of ci/softroce"; exit 2; }
 hello=(bin/heat2d -check -size 48 -steps 10)
 
+refused 'weft check where all is well' 0 bin/weft check --all -- 'RDMA ports: fine: all 1 are active' 'GIDs: fine' 'memlock: fine'
+
 refused 'a device that is not there' 1 "${run[@]}" --device rxe7 "${hello[@]}" -- 'there is no device rxe7' 'did you mean rxe0' 'weft info'
 refused 'a port that is not there' 1 "${run[@]}" --device rxe0:2 "${hello[@]}" -- 'rxe0' 'no port 2' 'weft info'
 refused 'no library' 1 env WEFT_IBVERBS_LIB=/nowhere/libibverbs.so "${run[@]}" "${hello[@]}" -- /nowhere/libibverbs.so 'apt-get install libibverbs1'
@@ -38,11 +40,13 @@ gcc -shared -o /tmp/old.so /tmp/old.c
 refused 'a library that is too old' 1 env WEFT_IBVERBS_LIB=/tmp/old.so "${run[@]}" "${hello[@]}" -- 'too old' 'upgrade rdma-core'
 limited=(setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock prlimit --memlock=65536)
 refused 'hardly any locked memory' 1 "${limited[@]}" "${run[@]}" "${hello[@]}" -- 'locked memory' 'ulimit -l unlimited'
+refused 'weft check says so before' 1 "${limited[@]}" bin/weft check -- 'memlock: problem: 64 KiB of locked memory' 'fix: ' LimitMEMLOCK=infinity
 limited=(setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock prlimit --memlock=6291456)
 refused 'little locked memory: it works, and says so' 0 "${limited[@]}" "${run[@]}" "${hello[@]}" -- 'difference to the serial solution: 0' 'ulimit -l unlimited'
 
 ip link set eth0 down
 refused 'the port is down' 1 "${run[@]}" "${hello[@]}" -- rxe0:1 down 'ip link set'
+refused 'weft check of a port that is down' 1 bin/weft check -- 'RDMA ports: problem: rxe0:1 is 1: DOWN' 'interface: problem' 'fix: ip link set eth0 up'
 ip link set eth0 up
 ip address show dev eth0 | grep -q 'inet 10' || ip address add 10.77.0.1/24 dev eth0
 

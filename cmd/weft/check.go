@@ -176,6 +176,9 @@ func report(w io.Writer, o *checkOptions, facts *check.Facts, all []check.Findin
 		for _, s := range []check.State{check.Problem, check.Absent, check.Unsupported, check.Unknown} {
 			if n := counts[s]; n > 0 {
 				text += fmt.Sprintf(", %d %v", n, s)
+				if s == check.Problem && n > 1 {
+					text += "s"
+				}
 			}
 		}
 		if _, err := fmt.Fprintln(w, text); err != nil {

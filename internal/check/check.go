@@ -110,6 +110,7 @@ type Port struct {
 	State  string // as the kernel says: "4: ACTIVE"
 	Phys   string // "5: LinkUp"
 	Layer  string // "InfiniBand" or "Ethernet"
+	NetDev string // the network interface on it; "" for none, or not told
 	GIDs   []GID
 }
 
@@ -137,6 +138,7 @@ type Facts struct {
 	Ports     Fact[[]Port]
 	Library   Fact[string] // the file of libibverbs
 	Interface Fact[Interface]
+	Down      string // an interface that could be used if it were up
 }
 
 // ranks is how many ranks to reckon with on this host.

@@ -39,6 +39,7 @@ func Gather(root topo.Root) *Facts {
 	f.Cgroup = Known(cgroup(root))
 	f.Shm = shm(root)
 	f.Ports = ports(root)
+	f.Down = down(root)
 	f.Library = library(root)
 	return f
 }
@@ -118,6 +119,20 @@ func shm(root topo.Root) Fact[Space] {
 
 func at(root topo.Root, name string) string { return filepath.Join(string(root), name) }
 
+// down returns the first interface of a device that is not up.
+func down(root topo.Root) string {
+	links, err := root.Links()
+	if err != nil {
+		return ""
+	}
+	for _, l := range links {
+		if !l.Up && !l.Loopback && !l.Virtual {
+			return l.Name
+		}
+	}
+	return ""
+}
+
 // ports reads the ports of all RDMA devices.
 func ports(root topo.Root) Fact[[]Port] {
 	answer, devices := root.RDMA()
@@ -144,10 +159,27 @@ func ports(root topo.Root) Fact[[]Port] {
 				return Fact[[]Port]{Error: err.Error()}
 			}
 			p.Device, p.Number = d, n
+			if p.NetDev == "" {
+				p.NetDev = netDevice(root, d)
+			}
 			all = append(all, p)
 		}
 	}
 	return Fact[[]Port]{Value: all}
+}
+
+// netDevice returns the network interface under a device, if it is told: that of a card's
+// function, or the one that a device in software was made on.
+func netDevice(root topo.Root, device string) string {
+	dir := "sys/class/infiniband/" + device
+	if entries, err := os.ReadDir(at(root, dir+"/device/net")); err == nil && len(entries) > 0 {
+		return entries[0].Name()
+	}
+	parent, err := root.Text(dir + "/parent")
+	if err != nil {
+		return ""
+	}
+	return parent
 }
 
 func port(root topo.Root, dir string) (p Port, err error) {
@@ -184,6 +216,9 @@ func port(root topo.Root, dir string) (p Port, err error) {
 		}
 		if g.NetDev, err = root.Text(dir + "/gid_attrs/ndevs/" + e.Name()); err != nil {
 			g.NetDev = "" // InfiniBand's have none
+		}
+		if p.NetDev == "" {
+			p.NetDev = g.NetDev
 		}
 		p.GIDs = append(p.GIDs, g)
 	}

@@ -131,6 +131,14 @@ func judgeLibrary(f *Facts) Finding {
 // usable tells whether a port is up.
 func (p *Port) usable() bool { return strings.HasSuffix(p.State, "ACTIVE") }
 
+// netDev names the interface on the port in a command.
+func (p *Port) netDev() string {
+	if p.NetDev != "" {
+		return p.NetDev
+	}
+	return "INTERFACE"
+}
+
 func judgePorts(f *Facts) Finding {
 	if m, ok := f.Ports.missing(); ok {
 		return m
@@ -158,7 +166,7 @@ func judgePorts(f *Facts) Finding {
 	text := strings.Join(down, ", ") + ": no port can be used"
 	switch {
 	case first.Layer != "InfiniBand":
-		return problem(fmt.Sprintf("ip link set $(ls /sys/class/infiniband/%s/device/net) up", first.Device), "%s", text)
+		return problem(fmt.Sprintf("ip link set %s up", first.netDev()), "%s", text)
 	case strings.Contains(first.State, "INIT"):
 		return problem("systemctl start opensm, on one host of the network", "%s; the cable is in, and no subnet manager answers", text)
 	}
@@ -170,6 +178,7 @@ func judgeGIDs(f *Facts) Finding {
 		return m
 	}
 	var lacking, good []string
+	var first *Port
 	for i := range f.Ports.Value {
 		p := &f.Ports.Value[i]
 		if !p.usable() {
@@ -179,8 +188,8 @@ func judgeGIDs(f *Facts) Finding {
 		has := slices.ContainsFunc(p.GIDs, func(g GID) bool { return p.Layer == "InfiniBand" || strings.Contains(g.Type, "v2") })
 		if has {
 			good = append(good, name)
-		} else {
-			lacking = append(lacking, name)
+		} else if lacking = append(lacking, name); first == nil {
+			first = p
 		}
 	}
 	switch {
@@ -189,14 +198,18 @@ func judgeGIDs(f *Facts) Finding {
 	case len(lacking) == 0:
 		return fine("every active port has one to use")
 	}
-	return problem("ip addr add ADDRESS/24 dev $(ls /sys/class/infiniband/"+strings.Split(lacking[0], ":")[0]+"/device/net)",
-		"%s: no RoCE v2 address, without which nobody is reached by RDMA; its network interface needs an IP address", strings.Join(lacking, ", "))
+	return problem("ip addr add ADDRESS/24 dev "+first.netDev(), "%s: no RoCE v2 address, without which nobody is reached by RDMA; its network interface needs an IP address",
+		strings.Join(lacking, ", "))
 }
 
 func judgeInterface(f *Facts) Finding {
 	if m, ok := f.Interface.missing(); ok {
 		if m.State == Absent {
-			return problem("ip link set INTERFACE up, with an address of its own", "%s", m.Text)
+			name := f.Down
+			if name == "" {
+				name = "INTERFACE"
+			}
+			return problem("ip link set "+name+" up", "%s", m.Text)
 		}
 		return m
 	}
