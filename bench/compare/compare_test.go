@@ -154,6 +154,7 @@ func TestMakeArgs(t *testing.T) {
 		"":                                nil,
 		" ARGS='--group coll'":            {"--group", "coll"},
 		` ARGS='--only "a|b" --rounds 3'`: {"--only", "a|b", "--rounds", "3"},
+		` ARGS='--only "/8\$$"'`:          {"--only", "/8$"},
 	} {
 		if got := makeArgs(args); got != want {
 			t.Errorf("%q gives %q, want %q", args, got, want)

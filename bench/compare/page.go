@@ -61,7 +61,7 @@ func makeArgs(args []string) string {
 	quoted := slices.Clone(args)
 	for i, a := range quoted {
 		if strings.ContainsAny(a, " |&;()<>[]*?$") {
-			quoted[i] = `"` + a + `"`
+			quoted[i] = `"` + strings.ReplaceAll(a, "$", `\$$`) + `"` // for the shell, and for make
 		}
 	}
 	return " ARGS='" + strings.Join(quoted, " ") + "'"
