@@ -9,12 +9,9 @@ import (
 	"github.com/weft-hpc/weft/internal/plane/planetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestTCP(t *testing.T) {
-	w, err := plane.Lookup(plane.TCP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	planetest.Run(t, w)
+func TestMain(m *testing.M) {
+	planetest.Play(plane.TCP)
+	goleak.VerifyTestMain(m)
 }
+
+func TestTCP(t *testing.T) { planetest.Run(t, plane.TCP) }

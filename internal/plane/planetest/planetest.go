@@ -1,5 +1,5 @@
 // Package planetest is the suite that a control plane passes: what package plane
-// promises, with the failures that networks and strangers cause.
+// promises, with the failures that networks and strangers cause. A package that runs it calls [Play] in its TestMain.
 package planetest
 
 import (
@@ -29,10 +29,14 @@ func config() plane.Config {
 	return plane.Config{Job: "job", Secret: secret, Build: "b1", Beat: 50 * time.Millisecond, Quiet: 500 * time.Millisecond}
 }
 
-// Run runs the suite.
-func Run(t *testing.T, p plane.Way) {
+// Run runs the suite for a way.
+func Run(t *testing.T, way string) {
+	p, err := plane.Lookup(way)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]func(*testing.T, plane.Way){
-		"order": order, "large frames": large, "many members": many, "dead peer": deadPeer, "cut off": cutOff, "goodbye": goodbye,
+		"order": order, "large frames": large, "many members": func(t *testing.T, p plane.Way) { many(t, p, way) }, "dead peer": deadPeer, "cut off": cutOff, "goodbye": goodbye,
 		"no way back": noWayBack, "wrong key": wrongKey, "other build": otherBuild, "unknown name": unknownName, "two of one name": twins,
 		"port scanner": portScanner, "half open": halfOpen, "replay": replay, "changed on the way": tampered, "hold": holding,
 		"reader that is stuck": stuck, "nobody there": nobody, "impostor": impostor, "small frames in a flood": flood,
@@ -231,61 +235,6 @@ func large(t *testing.T, p plane.Way) {
 	}
 }
 
-func many(t *testing.T, p plane.Way) {
-	const n = 1000
-	at := newEar()
-	cfg := config()
-	cfg.Beat, cfg.Quiet = plane.DefaultBeat, 15*time.Second // a thousand handshakes on a busy machine
-	r := open(t, p, cfg, n, at)
-	began := time.Now()
-	ears := make([]*ear, n)
-	errs := make(chan error, n)
-	members := make([]plane.Member, n)
-	limit := make(chan struct{}, 64)
-	for i := range n {
-		go func() {
-			limit <- struct{}{}
-			defer func() { <-limit }()
-			ears[i] = newEar()
-			m, err := p.Join(context.Background(), cfg, "host"+strconv.Itoa(i), []string{address(r)}, ears[i])
-			if err == nil {
-				members[i] = m
-				m.Send(binary.LittleEndian.AppendUint32(nil, uint32(i)))
-			}
-			errs <- err
-		}()
-	}
-	for range n {
-		if err := <-errs; err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, h := range at.wait(t, "frame", n) {
-		if got := binary.LittleEndian.Uint32(h.frame); int(got) != h.member {
-			t.Fatalf("member %d said %d", h.member, got)
-		}
-	}
-	for i := range n {
-		r.Send(i, binary.LittleEndian.AppendUint32(nil, uint32(i)))
-	}
-	for i := range n {
-		if got := binary.LittleEndian.Uint32(ears[i].wait(t, "frame", 1)[0].frame); int(got) != i {
-			t.Fatalf("member %d was told %d", i, got)
-		}
-	}
-	t.Logf("%d members, up and answered after %v", n, time.Since(began).Round(time.Millisecond))
-	var closing sync.WaitGroup
-	for _, m := range members {
-		closing.Go(func() { m.Close() })
-	}
-	closing.Wait()
-	for _, h := range at.wait(t, "down", n) {
-		if h.err != nil {
-			t.Fatalf("member %d: %v", h.member, h.err)
-		}
-	}
-}
-
 // deadPeer: the connection closes without a goodbye.
 func deadPeer(t *testing.T, p plane.Way) {
 	at, e := newEar(), newEar()
@@ -299,6 +248,7 @@ func deadPeer(t *testing.T, p plane.Way) {
 			t.Errorf("heard %+v", h)
 		}
 	}
+	refuse(t, p, config(), address(r), "host0", "given up already") // it cannot connect again
 	works(t, p, config(), r, at, 1)
 }
 
