@@ -19,7 +19,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure, or work out, how fast things are",
 	}
-	cmd.AddCommand(modelCommand())
+	cmd.AddCommand(controlCommand(), modelCommand())
 	return cmd
 }
 
