@@ -12,7 +12,7 @@ N    ?= 4
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: test-cluster help build demo test race nocgo lint compare test-rdma compare-rdma softroce fuzz cover setup clean
+.PHONY: test-zmq test-cluster help build demo test race nocgo lint compare test-rdma compare-rdma softroce fuzz cover setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,15 @@ compare: setup ## measure against Open MPI and MPICH; ARGS=--quick for a short r
 
 fuzz: setup ## run each fuzz target for FUZZTIME (default 10s)
 	ci/fuzz.sh $(or $(FUZZTIME),10s)
+
+test-zmq: setup ## test the control plane over ZeroMQ, which builds with -tags zmq have, and compare it with the one over TCP
+	@ci/setup.sh cc tools zmq
+	go vet -tags zmq ./cgo/zmq ./cmd/...
+	$(TOOL) staticcheck -tags zmq ./cgo/zmq ./cmd/...
+	CGO_ENABLED=0 go test -tags zmq ./cgo/zmq
+	go test -race -tags zmq ./cgo/zmq
+	go build -tags zmq -o $(BIN)/zmq/ ./cmd/weft ./cmd/weftrun
+	bash -c 'ulimit -n 4096 && exec $(BIN)/zmq/weft bench control'
 
 test-cluster: ## run jobs on several hosts (network namespaces), under ssh and batch systems; needs root
 	@ci/setup.sh go cluster

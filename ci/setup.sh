@@ -10,13 +10,14 @@
 #   tools    the developer tools of ci/tools/go.mod
 #   compare  Open MPI and MPICH, to measure against
 #   verbs    the headers of libibverbs (cgo/ibverbs), its drivers and tools
+#   zmq      the headers of libzmq (cgo/zmq)
 #   softroce QEMU and what else ci/softroce needs for a VM with an RDMA device
 #   cluster  namespaces, Slurm and what else ci/cluster needs for hosts on one machine
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly need_minor=26 # keep in step with go.mod
-readonly groups='go cc tools compare verbs softroce cluster'
+readonly groups='go cc tools compare verbs zmq softroce cluster'
 
 die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*"; }
@@ -102,6 +103,12 @@ for group in "$@"; do
 		need /etc/libibverbs.d ibverbs-providers
 		need ibv_devinfo ibverbs-utils
 		need rdma iproute2
+		;;
+	zmq)
+		need gcc gcc
+		need /usr/include/stdio.h libc6-dev
+		need pkg-config pkg-config
+		need /usr/include/zmq.h libzmq3-dev
 		;;
 	softroce)
 		need qemu-system-x86_64 qemu-system-x86

@@ -91,9 +91,9 @@ func (r *root) open(addr string) error {
 	} else if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	// What was sent to a host that is cut off does not keep its connection: the kernel gives it up as we do.
+	// What was sent to a host that is cut off does not keep its connection: the kernel gives it up, some time after us.
 	err = errors.Join(setUp(r.sock), r.sock.SetRouterMandatory(1), r.sock.SetBacklog(4096), r.sock.SetIpv6(host == "*" || host[0] == '['),
-		r.sock.SetTcpMaxrt(r.cfg.Quiet+plane.SecondChance), r.sock.ServerAuthCurve("weft", keys.root.secret))
+		r.sock.SetTcpMaxrt(2*(r.cfg.Quiet+plane.SecondChance)), r.sock.ServerAuthCurve("weft", keys.root.secret))
 	if err == nil {
 		r.watch, err = watch(r.ctx, r.sock, "root")
 	}

@@ -19,6 +19,7 @@ limit=90 # seconds for a step
 weftrun=$out/bin/weftrun
 on=ci/cluster/on
 hosts=n1:2,n2:2,n3:2,n4:2
+options=() # for weftrun, besides
 
 # job ARGUMENT...: weftrun on n1, as a user there types it. In a process of its own it becomes weftrun.
 job() {
@@ -166,7 +167,7 @@ step_kill_agent() {
 pulled() {
 	local count=$1 began i took status
 	shift
-	background 'is right' "$count" --host "$hosts" "$out/bin/mesh" "$@" || return
+	background 'is right' "$count" "${options[@]}" --host "$hosts" "$out/bin/mesh" "$@" || return
 	began=$SECONDS
 	cluster_link n2 down
 	for i in {1..300}; do
@@ -442,6 +443,7 @@ no_keys() {
 
 . ci/cluster/direct.sh
 . ci/cluster/check.sh
+. ci/cluster/control.sh
 
 if [[ ${1-} == --job ]]; then
 	shift
