@@ -2,8 +2,6 @@
 
 package ibverbs
 
-// #cgo noescape weft_poll
-// #cgo nocallback weft_poll
 // #cgo noescape weft_arm
 // #cgo nocallback weft_arm
 // #cgo noescape weft_next_notification
@@ -246,12 +244,13 @@ func (q *cq) poll(wc []rdma.WC) (int, error) {
 	n := 0
 	for n < len(wc) {
 		want := min(len(wc)-n, C.WEFT_POLL)
-		got := int(C.weft_poll(q.polled, C.int(want)))
+		C.weft_poll(q.polled.self, C.int(want))
+		got := int(q.polled.got)
 		if got < 0 {
 			if n > 0 {
 				break
 			}
-			return 0, q.dev.fail(rdma.OpPoll, 0, syscall.Errno(-got), rdma.Facts{})
+			return 0, q.dev.fail(rdma.OpPoll, 0, syscall.EIO, rdma.Facts{}) // drivers return numbers of their own
 		}
 		for i := range got {
 			q.take(&wc[n+i], &q.wcs[i])

@@ -2,10 +2,6 @@
 
 package ibverbs
 
-// #cgo noescape weft_post_send
-// #cgo nocallback weft_post_send
-// #cgo noescape weft_post_recv
-// #cgo nocallback weft_post_recv
 // #include "shim.h"
 import "C"
 
@@ -44,7 +40,8 @@ func (q *qp) postSend(wrs []rdma.SendWR) (int, error) {
 			q.sends.putSend(i, wr)
 		}
 		if n > 0 {
-			count, errno := posted(C.weft_post_send(q.sends.c, C.int(n)))
+			C.weft_post_send(q.sends.c.self, C.int(n))
+			count, errno := q.sends.posted()
 			done += count
 			if errno != 0 {
 				return done, q.dev.fail(rdma.OpPostSend, q.num, errno, rdma.Facts{Max: int64(q.caps.MaxSendWRs)})
@@ -57,9 +54,9 @@ func (q *qp) postSend(wrs []rdma.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// posted takes the answer of weft_post_send and weft_post_recv apart.
-func posted(answer C.uint64_t) (count int, errno syscall.Errno) {
-	return int(uint32(answer)), syscall.Errno(answer >> 32)
+// posted is the answer of weft_post_send and weft_post_recv.
+func (b *batch) posted() (count int, errno syscall.Errno) {
+	return int(b.c.posted), syscall.Errno(b.c.error)
 }
 
 // checkSend refuses what devices call EINVAL or ENOMEM, or do wrong. Keys and bounds the device checks.
@@ -173,7 +170,8 @@ func (b *batch) postRecv(d *device, qpn uint32, room int, wrs []rdma.RecvWR) (in
 			b.recvs[i].sges = C.uint64_t(b.putSGL(i, wr.SGL))
 		}
 		if n > 0 {
-			count, errno := posted(C.weft_post_recv(b.c, C.int(n)))
+			C.weft_post_recv(b.c.self, C.int(n))
+			count, errno := b.posted()
 			done += count
 			if errno != 0 {
 				return done, d.fail(rdma.OpPostRecv, qpn, errno, rdma.Facts{Max: int64(room)})

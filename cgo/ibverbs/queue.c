@@ -23,7 +23,7 @@ struct weft_batch *weft_new_batch(struct ibv_qp *qp, struct ibv_srq *srq, int re
 		return NULL;
 	struct weft_batch *b = (struct weft_batch *)p;
 	*b = (struct weft_batch){
-		.qp = qp, .srq = srq, .max_sges = max_sges, .max_inline = max_inline,
+		.self = (uintptr_t)b, .qp = qp, .srq = srq, .max_sges = max_sges, .max_inline = max_inline,
 		.sends = receive ? NULL : (struct weft_send *)(p + head),
 		.recvs = receive ? (struct weft_recv *)(p + head) : NULL,
 		.sges = (struct weft_sge *)(p + head + wrs),
@@ -37,16 +37,18 @@ void weft_free_batch(struct weft_batch *b) { free(b); }
 _Static_assert(sizeof(struct weft_sge) == sizeof(struct ibv_sge) && offsetof(struct weft_sge, lkey) == offsetof(struct ibv_sge, lkey),
 	       "segments are handed on as they are");
 
-// posted is the answer of weft_post_*: verbs return a positive errno, some a negative one.
-static uint64_t posted(int count, int rc)
+// answer is that of weft_post_*: verbs return a positive errno, some a negative one.
+static void answer(struct weft_batch *b, int posted, int rc)
 {
 	if (rc == -1 && errno)
 		rc = errno;
-	return (uint64_t)(rc < 0 ? -rc : rc) << 32 | (uint32_t)count;
+	b->posted = (uint32_t)posted;
+	b->error = rc < 0 ? -rc : rc;
 }
 
-uint64_t weft_post_send(struct weft_batch *b, int n)
+void weft_post_send(uintptr_t batch, int n)
 {
+	struct weft_batch *b = (struct weft_batch *)batch;
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
 						     IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP};
 	struct ibv_send_wr wrs[WEFT_BATCH], *bad = NULL;
@@ -83,12 +85,14 @@ uint64_t weft_post_send(struct weft_batch *b, int n)
 	errno = 0;
 	int rc = b->qp->context->ops.post_send(b->qp, wrs, &bad);
 	if (rc == 0)
-		return posted(n, 0);
-	return posted(bad >= wrs && bad < wrs + n ? bad - wrs : 0, rc);
+		answer(b, n, 0);
+	else
+		answer(b, bad >= wrs && bad < wrs + n ? (int)(bad - wrs) : 0, rc);
 }
 
-uint64_t weft_post_recv(struct weft_batch *b, int n)
+void weft_post_recv(uintptr_t batch, int n)
 {
+	struct weft_batch *b = (struct weft_batch *)batch;
 	struct ibv_recv_wr wrs[WEFT_BATCH], *bad = NULL;
 	for (int i = 0; i < n; i++) {
 		wrs[i].wr_id = b->recvs[i].id;
@@ -100,30 +104,33 @@ uint64_t weft_post_recv(struct weft_batch *b, int n)
 	errno = 0;
 	int rc = b->srq ? b->srq->context->ops.post_srq_recv(b->srq, wrs, &bad) : b->qp->context->ops.post_recv(b->qp, wrs, &bad);
 	if (rc == 0)
-		return posted(n, 0);
-	return posted(bad >= wrs && bad < wrs + n ? bad - wrs : 0, rc);
+		answer(b, n, 0);
+	else
+		answer(b, bad >= wrs && bad < wrs + n ? (int)(bad - wrs) : 0, rc);
 }
 
 struct weft_polled *weft_new_polled(struct ibv_cq *cq)
 {
 	struct weft_polled *p = calloc(1, sizeof *p);
-	if (p)
+	if (p) {
+		p->self = (uintptr_t)p;
 		p->cq = cq;
+	}
 	return p;
 }
 
 void weft_free_polled(struct weft_polled *p) { free(p); }
 
-int weft_poll(struct weft_polled *p, int n)
+void weft_poll(uintptr_t polled, int n)
 {
+	struct weft_polled *p = (struct weft_polled *)polled;
 	struct ibv_wc wc[WEFT_POLL];
-	errno = 0;
-	int got = p->cq->context->ops.poll_cq(p->cq, n, wc);
-	if (got < 0) // drivers return numbers of their own
-		return errno ? -errno : -EIO;
-	for (int i = 0; i < got; i++)
+	int tries = WEFT_TRIES;
+	do
+		p->got = p->cq->context->ops.poll_cq(p->cq, n, wc);
+	while (p->got == 0 && --tries > 0);
+	for (int i = 0; i < p->got; i++)
 		weft_convert(&p->wc[i], &wc[i]);
-	return got;
 }
 
 #endif
