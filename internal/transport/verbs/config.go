@@ -73,11 +73,11 @@ type tuning struct {
 	rnrRetries int
 	reads      int // RDMA READs in flight
 
-	attempts  int           // to connect
-	keepAlive time.Duration // an idle connection is tried this often
-	drain     time.Duration // how long a broken connection may take to let go of memory
-	nap       time.Duration // the longest Wait
-	linkEvery uint          // polls, a power of two; then the link and the clock are looked at
+	attempts   int           // to connect
+	keepAlive  time.Duration // an idle connection is tried this often
+	drain      time.Duration // how long a broken connection may take to let go of memory
+	nap        time.Duration // the longest Wait
+	clockEvery uint          // polls, a power of two; then the clock is looked at
 }
 
 // defaultTuning fits the device behind the first rail.
@@ -86,7 +86,7 @@ func defaultTuning(soft bool, size int) tuning {
 		segment: 16 << 10, receives: 512, maxRecvs: 512 + 8*size, exposures: 64, sends: 128, sq: 127, window: 64, minWindow: 4,
 		inline: 128, chunk: 1 << 20, split: 1 << 20, register: 256 << 10, interval: 16,
 		timeout: time.Second, retries: 7, rnrTimer: 640 * time.Microsecond, rnrRetries: rdma.RetryForever, reads: 16,
-		attempts: 4, keepAlive: 5 * time.Second, drain: 5 * time.Second, nap: 250 * time.Millisecond, linkEvery: 256,
+		attempts: 4, keepAlive: 5 * time.Second, drain: 5 * time.Second, nap: 250 * time.Millisecond, clockEvery: 256,
 	}
 	if soft {
 		// The kernel answers when it gets the processor: on a machine that has none to spare, 67 ms, as is usual

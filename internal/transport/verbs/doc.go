@@ -83,8 +83,8 @@
 // # Who drives it
 //
 // Poll does everything but what may take long: jobs, each a goroutine that ends, create, connect and destroy
-// queue pairs, and Poll picks their results up. The link and the clock are looked at every 256
-// polls and after a Wait that they ended. Wait sleeps on one epoll instance with
+// queue pairs, and Poll picks their results up. The clock is looked at every 256
+// polls, and the link by the clock and after a Wait that they ended. Wait sleeps on one epoll instance with
 // the completion channels, the devices' events, the link and an eventfd.
 //
 // Registrations of arena blocks have a lock of their own, since the arena is used by any goroutine.

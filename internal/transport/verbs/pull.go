@@ -66,7 +66,7 @@ func (t *Transport) Pull(peer int, r wire.Region, dst []byte) error {
 func (t *Transport) pump() {
 	n := 0
 	t.polls++
-	if t.polls&(t.tune.linkEvery-1) == 0 || t.due.Load() != 0 {
+	if t.polls&(t.tune.clockEvery-1) == 0 || t.due.Load() != 0 {
 		n += t.tend()
 	}
 	for _, r := range t.rails {

@@ -65,7 +65,8 @@ type Transport struct {
 	polls    uint
 	hurry    bool      // a peer is owed half of its receives, and they are in refill
 	cqLow    int       // from here down every send asks for a completion
-	ticked   time.Time // when the clock was looked at last
+	tended   time.Time // when everything was looked after
+	ticked   time.Time // when the clock was acted upon
 	beat     time.Time // of the last keep-alive
 	closing  bool
 	draining int // endpoints
@@ -255,7 +256,7 @@ func (t *Transport) who(rank int) string {
 func (t *Transport) Poll(s transport.Sink) int {
 	n := 0
 	t.polls++
-	if t.polls&(t.tune.linkEvery-1) == 0 || t.due.Load() != 0 {
+	if t.polls&(t.tune.clockEvery-1) == 0 || t.due.Load() != 0 {
 		n += t.tend()
 	}
 	if len(t.kept) > 0 {

@@ -14,8 +14,13 @@ import (
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
-// tickEvery is how often the clock is acted upon.
-const tickEvery = 100 * time.Millisecond
+const (
+	// tendEvery is how often everything is looked after that is not due by a notification: it
+	// takes half a dozen system calls.
+	tendEvery = time.Millisecond
+	// tickEvery is how often the clock is acted upon.
+	tickEvery = 100 * time.Millisecond
+)
 
 // openWaiting makes what Wait sleeps on.
 func (t *Transport) openWaiting() (err error) {
@@ -231,11 +236,12 @@ func (t *Transport) takeResults() int {
 	return len(results) + len(marks)
 }
 
-// tend looks after everything but completions: what is due, and all of it now and then.
+// tend looks after everything but completions: what is due, and all of it every tendEvery.
 func (t *Transport) tend() int {
 	due := t.due.Swap(0)
-	if t.polls&(t.tune.linkEvery-1) == 0 {
-		due = dueJobs | dueLink | dueNotice | dueEvents | dueClock
+	now := time.Now()
+	if now.Sub(t.tended) >= tendEvery {
+		due, t.tended = dueJobs|dueLink|dueNotice|dueEvents|dueClock, now
 	}
 	n := 0
 	if due&dueJobs != 0 {
@@ -255,11 +261,9 @@ func (t *Transport) tend() int {
 			n += t.events(r)
 		}
 	}
-	if due&dueClock != 0 {
-		if now := time.Now(); now.Sub(t.ticked) >= tickEvery {
-			t.ticked = now
-			t.tick(now)
-		}
+	if due&dueClock != 0 && now.Sub(t.ticked) >= tickEvery {
+		t.ticked = now
+		t.tick(now)
 	}
 	return n
 }
