@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weft-hpc/weft/cgo/ibverbs"
 	"github.com/weft-hpc/weft/internal/arena"
@@ -148,7 +149,11 @@ func openVerbs(client *control.Client, cfg *config, outOfBand *tcp.Transport, a 
 // the tick, which costs the more the slower the machine.
 func (l *link) wait(t *verbs.Transport) {
 	if l.policy.Spin > 0 {
-		l.policy.NoPause = true // a poll is a call into the library
+		// A poll is a call into the library. The runtime takes the processor from a goroutine that is in one when
+		// the I/O goroutine has the only other processor, so there is one more.
+		l.policy.NoPause = true
+		l.policy.Turn = 9 * time.Millisecond
+		spareProcessor()
 		l.policy.Spin = t.Patience()
 		l.policy.Tick = max(l.policy.Tick, 2*t.Patience())
 	}

@@ -49,6 +49,11 @@ type Policy struct {
 	// NoPause leaves out the PAUSE between two polls. It spares the other thread of a core, which a
 	// poll that takes long does by itself, and costs much in a virtual machine.
 	NoPause bool
+	// Turn is how often a goroutine that polls goes through the Go scheduler meanwhile; 0 is never. It
+	// is for polls that are calls into C: there the runtime's watchdog takes the processor away from a
+	// goroutine that has not been scheduled for 10 ms, and each time looks again every 20 us for a while, on the core
+	// of the poller where the rank is bound to one.
+	Turn time.Duration
 	// Yields is how often it then gives the core to somebody else.
 	Yields int
 	// Yield gives the core away once: to other processes, or to other
@@ -109,6 +114,8 @@ type Engine struct {
 	ready   []*Task // that can go on, guarded by mu
 	watches []watch // guarded by mu
 	handled []*Op   // that are over, and whose Handlers are not told yet, guarded by mu
+
+	turned time.Time // when the poller last went through the scheduler; the poller's
 
 	// The context whose end wakes the poller; the poller's.
 	watched <-chan struct{} // its Done

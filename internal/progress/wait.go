@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 
@@ -134,9 +135,13 @@ func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
 	for polls := e.policy.Polls; ; polls -= burst {
 		e.mu.Lock()
 		busy := e.pollBurst(op, min(burst, polls))
+		turn := e.policy.Turn > 0 && e.polled%turnEvery == 0
 		e.mu.Unlock()
 		if op.Finished() {
 			return true
+		}
+		if turn {
+			e.turn()
 		}
 		if polls > burst {
 			continue
@@ -158,6 +163,17 @@ func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
 		case now.After(end):
 			return false
 		}
+	}
+}
+
+// turnEvery is how many bursts share one look at the clock for Policy.Turn.
+const turnEvery = 64
+
+// turn goes through the Go scheduler when it is time to.
+func (e *Engine) turn() {
+	if now := time.Now(); now.Sub(e.turned) >= e.policy.Turn {
+		e.turned = now
+		runtime.Gosched()
 	}
 }
 
