@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"time"
 
+	"github.com/weft-hpc/weft/internal/batch"
 	"github.com/weft-hpc/weft/internal/direct"
 	"github.com/weft-hpc/weft/internal/transport/shm"
 )
@@ -16,7 +19,7 @@ func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
 	home, _ := os.UserHomeDir() // where none is known, and one is needed, the error names the file
 	rank, err := direct.Join(ctx, direct.System{
 		Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home, Exit: os.Exit, Segment: shm.Create,
-		Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) },
+		Left: batchLeft, Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) },
 	})
 	if err != nil {
 		return nil, err
@@ -40,4 +43,25 @@ func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
 	}
 	rank.Client.Watch(w.event)
 	return w, nil
+}
+
+// batchLeft asks the batch system how long its job may still run.
+func batchLeft(ctx context.Context) (time.Duration, bool) {
+	const wait = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	src := batch.System()
+	src.Run = func(name string, args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		return string(out), err
+	}
+	job := &batch.Job{System: "Slurm", ID: os.Getenv("SLURM_JOB_ID")}
+	if job.ID == "" { // in a step, Slurm's variables tell of the step, and Find would not take them for a job
+		var err error
+		if job, err = batch.Find(src); err != nil {
+			return 0, false // Deadline then says that it is not known
+		}
+	}
+	left := job.TimeLeft(src)
+	return left.For, left.Known && !left.Endless
 }

@@ -59,6 +59,8 @@ step_srun_others() {
 	echo '== a variable is missing, and none of a step is there'
 	in_job 'code 1' 2 <<<"srun -N2 -n2 env -u SLURM_PROCID $out/bin/mesh; echo code \$?; $out/bin/mesh; echo code \$?" &&
 		says 'SLURM_PROCID="" is not a number, in step 0 of Slurm job' "in a batch job, but not started by weftrun: Slurm job $id" || return
+	echo "== the time that is left"
+	in_job 'code 0' 1 <<<"srun -N2 -n2 $out/bin/mesh -deadline; echo code \$?" && says 'rank 0 has 9 minutes left' 'rank 1 has 9 minutes left' || return
 	echo '== weft check'
 	in_job 'code 0' 1 <<<"srun -N2 -n4 $out/bin/weft check --all; echo code \$?" && says 'n1: reach n2: fine' 'n2: reach n1: fine' 'n1: 17 checks' || return
 	echo '== without a home directory: PMI needs none'

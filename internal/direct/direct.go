@@ -68,6 +68,9 @@ type System struct {
 	Exit     func(code int)
 	// Segment makes the shared memory of a host.
 	Segment func(name string, n int, arena int64) (*os.File, error)
+	// Left tells how long the job may still run, if that can be told; rank 0 asks once, and may
+	// have to wait. Nil is as good as not told.
+	Left func(ctx context.Context) (left time.Duration, ok bool)
 
 	grace time.Duration                  // 0: Grace
 	host  func() (card, error)           // nil: this one
@@ -144,6 +147,9 @@ func (r *Rank) join(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		if r.sys.Left != nil {
+			r.judge.askLeft(r.sys.Left)
 		}
 		return r.takePlace(ctx, inv, lay, r.judge.own)
 	}

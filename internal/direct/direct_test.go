@@ -320,6 +320,31 @@ func checkNoHome(t *testing.T, p *process) {
 	}
 }
 
+// All ranks learn when the job's time ends, and who asks for it does not hold up the end.
+func TestLeft(t *testing.T) {
+	all, _ := managed(t, "a", "b")
+	all[0].Left = func(context.Context) (time.Duration, bool) { return time.Hour, true }
+	all[1].Left = func(context.Context) (time.Duration, bool) { t.Error("rank 1 asks"); return 0, true }
+	ranks := join(t, all)
+	for i, r := range ranks {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			if at, ok := r.Client.Deadline(); ok {
+				if left := time.Until(at); left > time.Hour || left < 59*time.Minute {
+					t.Errorf("rank %d: %v left", i, left)
+				}
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("rank %d is not told", i)
+			}
+		}
+	}
+	work(t, ranks)
+	all, _ = managed(t, "a", "b")
+	all[0].Left = func(ctx context.Context) (time.Duration, bool) { <-ctx.Done(); return 0, false }
+	work(t, join(t, all))
+}
+
 // A rank that does not come is named, by the ranks that have.
 func TestMissing(t *testing.T) {
 	all := step(t.TempDir(), "1", "a", "a", "b", "c")[:2]

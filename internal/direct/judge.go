@@ -49,6 +49,8 @@ type judge struct {
 	notice func(string)
 	root   plane.Root
 	group  sync.WaitGroup // what carries lines
+	asking sync.WaitGroup // what asks how long the job may run
+	stop   func()         // ends that
 
 	mu      sync.Mutex
 	cards   []*card
@@ -70,7 +72,7 @@ type judge struct {
 
 func newJudge(inv *invitation, size int, mine card, listen string, notice func(string)) (*judge, error) {
 	j := &judge{inv: inv, size: size, notice: notice, cards: make([]*card, size), phases: make([]phase, size), ready: make(chan struct{}),
-		lines: make([]*os.File, size), hub: make([]*control.Hub, size), deal: control.MakeGather(size)}
+		stop: func() {}, lines: make([]*os.File, size), hub: make([]*control.Hub, size), deal: control.MakeGather(size)}
 	names := make([]string, size-1)
 	for i := range names {
 		names[i] = strconv.Itoa(i + 1)
@@ -115,6 +117,20 @@ func (j *judge) gather(ctx context.Context) (*layout, error) {
 		return nil, j.err
 	}
 	return j.layout(0), nil
+}
+
+// askLeft lets all ranks know how long the job may run, once that is known.
+func (j *judge) askLeft(ask func(context.Context) (time.Duration, bool)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	j.stop = cancel
+	j.asking.Go(func() {
+		left, ok := ask(ctx)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if ok && !j.over {
+			j.all(func(h *control.Hub) error { return h.Limit(left) })
+		}
+	})
 }
 
 func (j *judge) missing() (out []int) {
@@ -354,6 +370,8 @@ func (j *judge) close() error {
 	if j.root == nil {
 		return nil
 	}
+	j.stop()
+	j.asking.Wait()
 	j.mu.Lock()
 	hub := j.hub[0]
 	j.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 
 func main() {
 	hold := flag.Duration("hold", 0, "afterwards, wait this long")
+	deadline := flag.Bool("deadline", false, "afterwards, say how much time the job has left")
 	busy := flag.Bool("busy", false, "begin anew, until the job is ended")
 	lose := flag.Int("lose", -1, "afterwards this rank is killed, and the others do without: for weftrun --keep-going")
 	flag.Parse()
@@ -28,11 +29,26 @@ func main() {
 			if *lose >= 0 {
 				return without(ctx, world, *lose)
 			}
+			if *deadline {
+				return tellDeadline(ctx, world)
+			}
 			if !*busy {
 				return nil
 			}
 		}
 	})
+}
+
+// tellDeadline waits until the batch system has told when the job ends.
+func tellDeadline(ctx context.Context, world *weft.Comm) error {
+	for range 100 {
+		if at, ok := weft.Deadline(ctx); ok {
+			fmt.Printf("rank %d has %d minutes left\n", world.Rank(), int(time.Until(at).Minutes()))
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("rank %d is not told when the job ends", world.Rank())
 }
 
 var sizes = []int{0, 1, 100, 4 << 10, 17_000, 65_537, 1 << 20}
