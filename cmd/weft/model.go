@@ -19,7 +19,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure, or work out, how fast things are",
 	}
-	cmd.AddCommand(controlCommand(), modelCommand())
+	cmd.AddCommand(controlCommand(), launchCommand(), modelCommand())
 	return cmd
 }
 

@@ -92,7 +92,18 @@ func TestKilledLauncherLeavesNothing(t *testing.T) {
 	}
 }
 
-// awaitKeeper waits until weftrun has the process that looks after grandchildren.
+// parent returns the parent of a process, 0 when it has ended.
+func parent(pid string) int {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[1])
+	return n
+}
+
+// awaitKeeper waits until weftrun, or an agent that it has started, has the process that looks
+// after grandchildren.
 func awaitKeeper(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -105,10 +116,8 @@ func awaitKeeper(t *testing.T, pid int) {
 			if err != nil || !bytes.HasPrefix(b, []byte(job.KeeperName)) {
 				continue
 			}
-			if b, err = os.ReadFile(filepath.Dir(name) + "/stat"); err != nil {
-				continue
-			}
-			if f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])); f[1] == strconv.Itoa(pid) {
+			of := parent(filepath.Base(filepath.Dir(name)))
+			if of == pid || overAgents && parent(strconv.Itoa(of)) == pid {
 				return
 			}
 		}

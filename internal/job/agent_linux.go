@@ -300,9 +300,12 @@ func (a *agent) obey(m *message) (started bool, err error) {
 	case msgAborted:
 		err = a.host.hub.Aborted(m.Rank, m.Code, m.Text)
 	case msgLeft:
-		to, bad := control.Unruns(m.Ranks, a.host.plan.Size)
-		if err = bad; err == nil {
-			err = a.host.hub.Left(m.Rank, to)
+		for _, g := range m.Gone {
+			to, bad := control.Unruns(g.To, a.host.plan.Size)
+			if bad == nil {
+				bad = a.host.hub.Left(g.Rank, to)
+			}
+			err = errors.Join(err, bad)
 		}
 	case msgLimit:
 		err = a.host.hub.Limit(time.Duration(m.Left))
@@ -429,13 +432,17 @@ func (a *agent) ended(rank int, st status) {
 }
 
 func (a *agent) readNotes() {
+	var reports []control.Report // in one message, as many as have come
 	for _, n := range a.notes.take() {
 		switch {
 		case n.report != nil:
-			a.send(&message{Verb: msgReport, Report: n.report})
+			reports = append(reports, *n.report)
 		case n.say != "":
 			a.say("%s", n.say)
 		}
+	}
+	if reports != nil {
+		a.send(&message{Verb: msgReport, Reports: reports})
 	}
 }
 

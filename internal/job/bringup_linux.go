@@ -3,9 +3,11 @@ package job
 import (
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
 )
 
@@ -114,8 +116,10 @@ func (s *supervisor) hearAgent(i int, m *message) {
 			return
 		}
 		s.hostFails(i, m.Code, fmt.Sprintf("host %s: %s", st.Name, m.Text))
-	case m.Verb == msgReport && m.Report != nil && ours(m.Report.Rank):
-		s.hear(*m.Report)
+	case m.Verb == msgReport && !slices.ContainsFunc(m.Reports, func(r control.Report) bool { return !ours(r.Rank) }):
+		for _, r := range m.Reports {
+			s.hear(r)
+		}
 	case m.Verb == msgExited && ours(m.Rank) && !s.rec.ranks[m.Rank].ended:
 		s.exited(m.Rank, status{m.Pid, syscall.WaitStatus(m.Status)})
 	case m.Verb == msgSay:

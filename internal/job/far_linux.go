@@ -105,6 +105,9 @@ func newFar(plan *Plan, notes *mailbox, h *host, sinks [2]*sink) (*far, error) {
 		f.closeInlets()
 		return nil, failf(ExitSetup, "agents cannot be listened to: %w", err)
 	}
+	if t := plan.traffic; t != nil {
+		t.Root, f.root = f.root, t
+	}
 	for _, a := range addrs {
 		f.addrs = append(f.addrs, net.JoinHostPort(a, strconv.Itoa(f.root.Port())))
 	}
@@ -197,6 +200,7 @@ func (f *far) Frame(member int, b []byte) {
 		f.root.Drop(member, err)
 		return
 	}
+	f.plan.traffic.heard(member, m, len(b))
 	f.notes.put(note{far: &farNote{site: member, message: m}})
 }
 
@@ -259,6 +263,10 @@ func (f *far) where(rank int) string {
 
 // startAgents starts the agents that this process is to start.
 func (f *far) startAgents() {
+	if f.plan.starter.fake != nil {
+		f.plan.starter.fake(f)
+		return
+	}
 	if f.tm != nil {
 		if err := f.tm.spawn(f.sites, f.agent, f.key, f.notes); err != nil {
 			f.fail(failf(ExitSetup, "agents could not be started: %w", err))

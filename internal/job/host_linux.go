@@ -273,8 +273,11 @@ func (h *host) reap(ended func(rank int, st status)) bool {
 	}
 }
 
-// keep starts the keeper.
+// keep starts the keeper, if there are ranks here to look after.
 func (h *host) keep() (err error) {
+	if len(h.pids) == 0 {
+		return nil
+	}
 	var groups []int
 	for _, pid := range h.pids {
 		if pid != 0 {

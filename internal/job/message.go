@@ -21,7 +21,7 @@ const (
 	msgDeal                    // Cards
 	msgDied                    // Rank, Code, Text, GoesOn
 	msgAborted                 // Rank, Code, Text
-	msgLeft                    // Rank, Ranks to tell
+	msgLeft                    // Gone: ranks that have said goodbye
 	msgRelease                 // all have said goodbye
 	msgCredit                  // Stream, Count: so many bytes more
 	msgInput                   // Data for rank 0; none is the end
@@ -30,7 +30,7 @@ const (
 	// From the agent.
 	msgReady       // Text: what there is; Lines: how its ranks are bound
 	msgFailed      // Code, Text: the job cannot go on here; Site where another agent could not be started
-	msgReport      // Report of a rank
+	msgReport      // Reports of ranks
 	msgExited      // Rank, Pid, Status
 	msgOutput      // Stream, Data
 	msgPause       // Stream: the line that was begun pauses, or will not end
@@ -42,25 +42,32 @@ const (
 
 // message is what launcher and agent say to each other.
 type message struct {
-	Verb       verb            `cbor:"1,keyasint"`
-	Rank       int             `cbor:"2,keyasint,omitempty"`
-	Code       int             `cbor:"3,keyasint,omitempty"`
-	Text       string          `cbor:"4,keyasint,omitempty"`
-	Ranks      [][2]int        `cbor:"5,keyasint,omitempty"` // runs: first, length
-	Signal     int             `cbor:"6,keyasint,omitempty"`
-	Stream     int             `cbor:"7,keyasint,omitempty"` // 0: standard output, 1: standard error
-	Count      int             `cbor:"8,keyasint,omitempty"`
-	Data       []byte          `cbor:"9,keyasint,omitempty"`
-	Cards      [][]byte        `cbor:"10,keyasint,omitempty"`
-	Assignment *assignment     `cbor:"11,keyasint,omitempty"`
-	Commands   []command       `cbor:"12,keyasint,omitempty"`
-	Report     *control.Report `cbor:"13,keyasint,omitempty"`
-	Pid        int             `cbor:"14,keyasint,omitempty"`
-	Status     uint32          `cbor:"15,keyasint,omitempty"` // as wait gives it
-	Site       int             `cbor:"16,keyasint,omitempty"` // from 1; 0 is none
-	Left       int64           `cbor:"18,keyasint,omitempty"` // nanoseconds that the job may still run
-	Lines      []string        `cbor:"17,keyasint,omitempty"` // of bindings
-	GoesOn     bool            `cbor:"19,keyasint,omitempty"` // the job does, though this rank died
+	Verb       verb             `cbor:"1,keyasint"`
+	Rank       int              `cbor:"2,keyasint,omitempty"`
+	Code       int              `cbor:"3,keyasint,omitempty"`
+	Text       string           `cbor:"4,keyasint,omitempty"`
+	Ranks      [][2]int         `cbor:"5,keyasint,omitempty"` // runs: first, length
+	Signal     int              `cbor:"6,keyasint,omitempty"`
+	Stream     int              `cbor:"7,keyasint,omitempty"` // 0: standard output, 1: standard error
+	Count      int              `cbor:"8,keyasint,omitempty"`
+	Data       []byte           `cbor:"9,keyasint,omitempty"`
+	Cards      [][]byte         `cbor:"10,keyasint,omitempty"`
+	Assignment *assignment      `cbor:"11,keyasint,omitempty"`
+	Commands   []command        `cbor:"12,keyasint,omitempty"`
+	Reports    []control.Report `cbor:"13,keyasint,omitempty"`
+	Pid        int              `cbor:"14,keyasint,omitempty"`
+	Status     uint32           `cbor:"15,keyasint,omitempty"` // as wait gives it
+	Site       int              `cbor:"16,keyasint,omitempty"` // from 1; 0 is none
+	Left       int64            `cbor:"18,keyasint,omitempty"` // nanoseconds that the job may still run
+	Lines      []string         `cbor:"17,keyasint,omitempty"` // of bindings
+	Gone       []departure      `cbor:"20,keyasint,omitempty"`
+	GoesOn     bool             `cbor:"19,keyasint,omitempty"` // the job does, though this rank died
+}
+
+// departure is a rank that has said goodbye, and who has to be told.
+type departure struct {
+	Rank int      `cbor:"1,keyasint"`
+	To   [][2]int `cbor:"2,keyasint"`
 }
 
 // assignment is what an agent must know to run its part of a job.

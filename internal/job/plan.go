@@ -32,6 +32,7 @@ type Plan struct {
 
 	Others   []Site     // the other hosts that have ranks
 	starter  *starter   // that starts agents on them
+	traffic  *traffic   // counts, in a simulation; else nil
 	Batch    *batch.Job // that this is; nil for none
 	programs []int      // by rank of the job: index of its program
 	base     []string   // environment that programs add to

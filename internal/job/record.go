@@ -42,6 +42,7 @@ type status struct {
 type record struct {
 	ranks   []rankRecord
 	joiners int
+	leavers int // ranks that have said Goodbye, or, where the job goes on, will never do
 	early   int // the first rank that ended well without joining, or -1
 	first   *failure
 	later   []failure
@@ -78,7 +79,9 @@ func (r *record) fail(f failure) bool {
 func (r *record) reached(rank int, p phase) bool {
 	s := &r.ranks[rank]
 	if p > s.phase {
-		s.phase = p
+		if s.phase = p; p == left && !s.ended {
+			r.leavers++
+		}
 	}
 	if p != joined {
 		return false
@@ -93,13 +96,15 @@ func (r *record) reached(rank int, p phase) bool {
 }
 
 // allLeft tells whether every rank has said Goodbye, or will never do.
-func (r *record) allLeft() bool {
-	for i := range r.ranks {
-		if r.ranks[i].phase != left && !(r.goesOn && r.ranks[i].ended) {
-			return false
-		}
+func (r *record) allLeft() bool { return r.leavers == len(r.ranks) }
+
+// over notes that a rank's process has ended.
+func (r *record) over(rank int) {
+	s := &r.ranks[rank]
+	if !s.ended && s.phase != left && r.goesOn {
+		r.leavers++
 	}
-	return true
+	s.ended = true
 }
 
 func (r *record) tooEarly(rank, joiner int) failure {
@@ -126,8 +131,8 @@ func (r *record) abort(rank, code int, reason string, lost int) bool {
 
 // exit notes the end of a rank's process, after everything that it said.
 func (r *record) exit(rank int, st status) bool {
+	r.over(rank)
 	s := &r.ranks[rank]
-	s.ended = true
 	f := failure{rank: rank, lost: -1}
 	switch {
 	case st.Signaled():
@@ -190,8 +195,8 @@ func (r *record) joiner() int {
 func (r *record) vanish(ranks []int) []int {
 	var gone []int
 	for _, rank := range ranks {
-		if s := &r.ranks[rank]; !s.ended {
-			s.ended = true
+		if !r.ranks[rank].ended {
+			r.over(rank)
 			gone = append(gone, rank)
 		}
 	}

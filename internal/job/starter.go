@@ -11,13 +11,14 @@ import (
 // what agents have to say, their exit codes included, goes over package plane.
 type starter struct {
 	name     string
-	why      string // it was chosen
-	program  string // that must be in PATH; "" for none
-	absent   string // what to say where it is not; "" for just that
-	file     bool   // the secret goes in a file, since standard input does not arrive
-	together bool   // one command starts all agents
-	forks    bool   // on this very host, to try things out
-	tree     bool   // works from other hosts too, so that agents can start agents
+	why      string       // it was chosen
+	program  string       // that must be in PATH; "" for none
+	absent   string       // what to say where it is not; "" for just that
+	file     bool         // the secret goes in a file, since standard input does not arrive
+	together bool         // one command starts all agents
+	forks    bool         // on this very host, to try things out
+	tree     bool         // works from other hosts too, so that agents can start agents
+	fake     func(f *far) // has agents that are goroutines of ours, in a simulation
 	command  func(site Site, agent []string) []string
 	all      func(sites []Site, agent []string) []string // where together
 }

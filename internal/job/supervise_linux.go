@@ -47,14 +47,15 @@ type supervisor struct {
 	part    *time.Timer      // when ranks that have left are told of
 	parted  []control.Report // goodbyes of which others are not told yet
 	speech  *speech
-	signal  os.Signal // that ends the job
-	left    int       // ranks that have not ended
-	ends    time.Time // when the batch job's time is over; zero: not known
-	started time.Time // from when --timeout counts
-	ran     bool      // the ranks were started
-	ended   *failure  // of the launcher's own, that ends a job which goes on after those of ranks
-	freed   bool      // all ranks have said Goodbye
-	fallen  int       // ranks that a job has gone on without
+	signal  os.Signal          // that ends the job
+	left    int                // ranks that have not ended
+	ends    time.Time          // when the batch job's time is over; zero: not known
+	started time.Time          // from when --timeout counts
+	ran     bool               // the ranks were started
+	ended   *failure           // of the launcher's own, that ends a job which goes on after those of ranks
+	freed   bool               // all ranks have said Goodbye
+	mark    func(phase string) // hears that a phase is over, in a simulation; else nil
+	fallen  int                // ranks that a job has gone on without
 }
 
 // forwarded are the signals that are passed on to the ranks. The ones that end
@@ -64,6 +65,13 @@ var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sys
 // ending tells whether a signal ends the job.
 func ending(s os.Signal) bool {
 	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
+}
+
+// reached is called at the end of each phase of a start.
+func (s *supervisor) reached(phase string) {
+	if s.mark != nil {
+		s.mark(phase)
+	}
 }
 
 // stopped returns a timer that is not running.
@@ -108,6 +116,7 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 	}
 	s.left += s.plan.Size
 	s.ran = true
+	s.reached("agents ready")
 	if s.started.IsZero() { // from here on, and not from a start that took its time
 		s.started = time.Now()
 	}
@@ -142,11 +151,16 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			}
 			s.tell()
 		case <-s.part.C:
+			var gone []departure
 			for _, r := range s.parted {
-				s.check(s.host.hub.Left(r.Rank, r.Untold))
-				s.far.tell(&message{Verb: msgLeft, Rank: r.Rank, Ranks: control.Runs(r.Untold)})
+				if len(r.Untold) > 0 {
+					s.check(s.host.hub.Left(r.Rank, r.Untold))
+					gone = append(gone, departure{r.Rank, control.Runs(r.Untold)})
+				}
 			}
-			s.parted = nil
+			if s.parted = nil; gone != nil {
+				s.far.tell(&message{Verb: msgLeft, Gone: gone})
+			}
 		case <-s.next.C:
 			s.advance()
 		case <-patience.C:
@@ -158,6 +172,7 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 		}
 	}
 	s.awaitFar(signals, children)
+	s.reached("ranks ended")
 	s.dismissFar()
 	s.sweep(children)
 	// Only output is left, for which a slow reader may take its time. From here
@@ -228,8 +243,10 @@ func (s *supervisor) hear(r control.Report) {
 			s.mourn([]int{early})
 		}
 		if s.gather.Add(r.Rank, r.Card) {
+			s.reached("cards gathered")
 			s.check(s.host.hub.Deal(s.gather.Cards))
 			s.far.tell(&message{Verb: msgDeal, Cards: s.gather.Cards})
+			s.reached("cards queued")
 		}
 	case control.Goodbye:
 		failed = s.rec.reached(r.Rank, left)
@@ -263,6 +280,7 @@ func (s *supervisor) release() bool {
 		return s.freed
 	}
 	s.freed = true
+	s.reached("cards dealt, all left")
 	s.parted = nil
 	s.part.Stop()
 	s.check(s.host.hub.Release())
