@@ -55,16 +55,16 @@ step_srun_others() {
 	slurm_up "$out/slurm" n1 n2 n3 n4 || return
 	trap slurm_down EXIT
 	echo '== a rank returns an error'
-	in_job 'code 1' 1 <<<"srun -N2 -n2 $out/bin/heat2d -in /none -out ''; echo code \$?" && says '/none' || return
+	in_job '^code 1' 1 <<<"srun -N2 -n2 $out/bin/heat2d -in /none -out ''; echo code \$?" && says '/none' || return
 	echo '== a variable is missing, and none of a step is there'
-	in_job 'code 1' 2 <<<"srun -N2 -n2 env -u SLURM_PROCID $out/bin/mesh; echo code \$?; $out/bin/mesh; echo code \$?" &&
+	in_job '^code 1' 2 <<<"srun -N2 -n2 env -u SLURM_PROCID $out/bin/mesh; echo code \$?; $out/bin/mesh; echo code \$?" &&
 		says 'SLURM_PROCID="" is not a number, in step 0 of Slurm job' "in a batch job, but not started by weftrun: Slurm job $id" || return
 	echo "== the time that is left"
-	in_job 'code 0' 1 <<<"srun -N2 -n2 $out/bin/mesh -deadline; echo code \$?" && says 'rank 0 has 9 minutes left' 'rank 1 has 9 minutes left' || return
+	in_job '^code 0' 1 <<<"srun -N2 -n2 $out/bin/mesh -deadline; echo code \$?" && says 'rank 0 has 9 minutes left' 'rank 1 has 9 minutes left' || return
 	echo '== weft check'
-	in_job 'code 0' 1 <<<"srun -N2 -n4 $out/bin/weft check --all; echo code \$?" && says 'n1: reach n2: fine' 'n2: reach n1: fine' 'n1: 17 checks' || return
+	in_job '^code 0' 1 <<<"srun -N2 -n4 $out/bin/weft check --all; echo code \$?" && says 'n1: reach n2: fine' 'n2: reach n1: fine' 'n1: 17 checks' || return
 	echo '== without a home directory: PMI needs none'
-	in_job 'code' 2 <<<"HOME=/nowhere srun --mpi=pmi2 -N2 -n2 $out/bin/mesh; echo code \$?; HOME=/nowhere srun --mpi=none -N2 -n2 $out/bin/mesh; echo code \$?" &&
+	in_job '^code' 2 <<<"HOME=/nowhere srun --mpi=pmi2 -N2 -n2 $out/bin/mesh; echo code \$?; HOME=/nowhere srun --mpi=none -N2 -n2 $out/bin/mesh; echo code \$?" &&
 		says 'rank 1 of 2 on n2 is right' 'the ranks of a step meet by a file in the home directory, but open /nowhere/' 'but stat /nowhere: no such file' 'srun --mpi=pmi2 does without' 'code 1'
 }
 
