@@ -152,7 +152,8 @@ func (l *link) wait(t *verbs.Transport) {
 		// A poll is a call into the library. The runtime takes the processor from a goroutine that is in one when
 		// the I/O goroutine has the only other processor, so there is one more.
 		l.policy.NoPause = true
-		l.policy.Turn = 9 * time.Millisecond
+		// Half of the watchdog's 10 ms, as a poller may be kept from its core for milliseconds.
+		l.policy.Turn = 5 * time.Millisecond
 		spareProcessor()
 		l.policy.Spin = t.Patience()
 		l.policy.Tick = max(l.policy.Tick, 2*t.Patience())
