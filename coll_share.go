@@ -52,7 +52,11 @@ func (c *Comm) sharedBoard() (*board.Board, error) {
 
 // shares tells whether the communicator can have a board.
 func (c *Comm) shares() bool {
-	return !c.w.noBoards && c.size > 1 && c.size <= board.MaxRanks && c.shared.index < transport.Slots && c.w.engine.Mapper(c.comm.Members()) != nil
+	if c.w.noBoards || c.size < 2 || c.size > board.MaxRanks {
+		return false
+	}
+	m := c.w.engine.Mapper(c.comm.Members())
+	return m != nil && c.shared.index < m.Slots()
 }
 
 // boardFor returns the board that a call goes over, or nil.

@@ -65,7 +65,10 @@ type Mapper interface {
 	// the peer's bounds. They stay mapped until Close.
 	Map(peer int, r wire.Region, n int) ([]byte, error)
 
-	// Slot returns the slot with a number, from 0 to Slots-1, of a peer or of this rank itself: SlotSize bytes
+	// Slots returns how many slots each rank has, the same on all.
+	Slots() int
+
+	// Slot returns the slot with a number, from 0 to Slots()-1, of a peer or of this rank itself: SlotSize bytes
 	// that all ranks map, from the start of a page, zeros at first. Slots are there without any
 	// message, and who uses them for what is for the caller to know.
 	Slot(rank, number int) ([]byte, error)
@@ -74,8 +77,5 @@ type Mapper interface {
 	Nudge(peer int)
 }
 
-// What a Mapper has for each rank.
-const (
-	SlotSize = 8 << 10
-	Slots    = 4096
-)
+// SlotSize is the length of a Mapper's slot.
+const SlotSize = 8 << 10

@@ -12,8 +12,9 @@ const (
 	magic = 0x316d687374666577 // "weftshm1"
 	abi   = 2
 
-	// slotRanks is how many ranks of one host have slots.
-	slotRanks = 64
+	// A rank has slotsMax slots, or less where many ranks would have more than slotsTotal together.
+	slotsMax   = 4096
+	slotsTotal = 64 * slotsMax
 
 	// MaxRanks is how many ranks of one host share a segment.
 	MaxRanks = 1024
@@ -96,9 +97,7 @@ func newLayout(ranks int, arenaBytes int64) (layout, error) {
 	l.bulkStride = roundUp(chunks*(flagSize+l.chunk), pageSize)
 	l.lanes = roundUp(pageSize+ranks*blockSize, pageSize)
 	l.bulks = l.lanes + pairs*l.laneStride
-	if ranks <= slotRanks {
-		l.slots = transport.Slots
-	}
+	l.slots = min(slotsMax, slotsTotal/ranks)
 	l.boards = l.bulks + pairs*l.bulkStride
 	l.arenas = roundUp(l.boards+ranks*l.slots*transport.SlotSize, hugePage)
 	l.size = l.arenas + ranks*l.arena

@@ -101,6 +101,9 @@ func (t *Transport) Reach(mem []byte) (wire.Region, bool) {
 	return wire.Region{Kind: regionArena, Key: uint32(t.self), Addr: uint64(off)}, ok
 }
 
+// Slots implements transport.Mapper.
+func (t *Transport) Slots() int { return t.seg.slots }
+
 // Slot implements transport.Mapper.
 func (t *Transport) Slot(rank, number int) ([]byte, error) {
 	i := t.indexOf(rank)

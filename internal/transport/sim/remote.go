@@ -36,10 +36,16 @@ func (t mapper) Map(peer int, r wire.Region, n int) ([]byte, error) { return mem
 // Reach implements transport.Mapper.
 func (t mapper) Reach(mem []byte) (wire.Region, bool) { return t.Describe(mem) }
 
+// slots is how many each rank has.
+const slots = 4096
+
+// Slots implements transport.Mapper.
+func (t mapper) Slots() int { return slots }
+
 // Slot implements transport.Mapper.
 func (t mapper) Slot(rank, number int) ([]byte, error) {
-	if uint(rank) >= uint(len(t.f.ranks)) || uint(number) >= transport.Slots {
-		return nil, fmt.Errorf("sim: slot %d of rank %d: there are %d for each of %d ranks", number, rank, transport.Slots, len(t.f.ranks))
+	if uint(rank) >= uint(len(t.f.ranks)) || uint(number) >= slots {
+		return nil, fmt.Errorf("sim: slot %d of rank %d: there are %d for each of %d ranks", number, rank, slots, len(t.f.ranks))
 	}
 	key := [2]int{rank, number}
 	t.f.mu.Lock()
