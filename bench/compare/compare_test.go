@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-hpc/weft/bench/report"
 )
@@ -193,6 +194,21 @@ func TestNetwork(t *testing.T) {
 	for _, ns := range names {
 		if _, err := os.Stat("/run/netns/" + ns); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", ns, err)
+		}
+	}
+}
+
+// Whoever is to start an empty program has one.
+func TestStarters(t *testing.T) {
+	b := &bencher{ctx: t.Context(), timeout: time.Minute, paths: paths{weftrun: "/bin/true", empty: "/bin/true", peers: t.TempDir()}}
+	for _, tc := range table() {
+		if !tc.start {
+			continue
+		}
+		for _, e := range tc.entrants() {
+			if _, err := b.starter(&tc, e); err != nil && strings.Contains(err.Error(), "has no empty program") {
+				t.Errorf("%s: %v", tc.id(), err)
+			}
 		}
 	}
 }

@@ -244,12 +244,14 @@ func (b *bencher) starter(t *test, e entrant) (contest.Entry, error) {
 	switch e.role {
 	case ours:
 		spec = b.spec(e.role, t.layout, b.empty)
-	case openMPI, openMPIBest:
+	case openMPI, openMPIBest, openMPISM:
 		spec = b.spec(e.role, t.layout, b.peer("empty-openmpi"))
 	case mpich, mpichBest:
 		spec = b.spec(e.role, t.layout, b.peer("empty-mpich"))
 	case floor: // as many bare processes
 		spec, procs = contest.Spec{Argv: []string{b.peer("nothing")}}, t.layout.ranks
+	default:
+		return contest.Entry{}, fmt.Errorf("%s has no empty program", e.role)
 	}
 	run := func() (float64, error) {
 		t0 := time.Now()
