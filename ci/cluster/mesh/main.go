@@ -107,8 +107,17 @@ func mesh(ctx context.Context, world *weft.Comm, hold time.Duration) error {
 // without has all ranks but one, which dies, see that it is gone, and then exchange messages.
 func without(ctx context.Context, world *weft.Comm, lost int) error {
 	me := world.Rank()
+	// Until all are through with what they do together, they need it.
 	if me == lost {
+		for range world.Size() - 1 {
+			if _, err := weft.Recv(ctx, world, make([]byte, 1), weft.AnySource, 2); err != nil {
+				return err
+			}
+		}
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if err := weft.Send(ctx, world, []byte{1}, lost, 2); err != nil {
+		return err
 	}
 	if _, err := weft.Recv(ctx, world, make([]byte, 1), lost, 0); !errors.Is(err, weft.ErrRankFailed) {
 		return fmt.Errorf("rank %d received from rank %d, which is dead: %w", me, lost, err)
