@@ -113,17 +113,22 @@ func TestScavenger(t *testing.T) {
 func staleRegistration(t *testing.T, r []*rank) (lost int, err error) {
 	meet(t, r[0], r[1])
 	const n = 4 << 20
-	old := make([]byte, n)
-	for i := range old {
-		old[i] = 0xee
-	}
-	addr := addressOf(old)
-	mr, err := r[1].rails[0].pd.RegisterMemory(old, rdma.LocalWrite|rdma.RemoteWrite)
+	var addr uint64
+	var mr rdma.MR
+	var all sync.WaitGroup
+	all.Go(func() { // whose stack is gone afterwards, with whatever still points to the slice
+		old := make([]byte, n)
+		for i := range old {
+			old[i] = 0xee
+		}
+		addr = addressOf(old)
+		mr, err = r[1].rails[0].pd.RegisterMemory(old, rdma.LocalWrite|rdma.RemoteWrite)
+	})
+	all.Wait()
 	if err != nil {
 		return 0, err
 	}
 	defer mr.Close()
-	old = nil
 	runtime.GC()
 	debug.FreeOSMemory() // gives the pages back, although they are registered
 	var fresh []byte
@@ -174,6 +179,7 @@ func TestDeviceStaleRegistration(t *testing.T) {
 	w := realWorld(t, 2, options{})
 	defer w.closeRanks()
 	r := w.sinks()
+	reused := 0
 	for range 10 {
 		lost, err := staleRegistration(t, r)
 		if err != nil {
@@ -184,9 +190,12 @@ func TestDeviceStaleRegistration(t *testing.T) {
 			return
 		}
 		r[0].done[1] = 0
-		if lost < 0 {
-			t.Log("no new slice got the address, again")
+		if lost == 0 {
+			reused++
 		}
+	}
+	if reused == 0 { // then the rule could not be broken
+		t.Skip("could not tell: in ten tries Go's allocator has not given the address to another slice")
 	}
 	t.Error("nothing was lost: this device or kernel does not show what breaking the rule does")
 }
