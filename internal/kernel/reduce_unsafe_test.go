@@ -266,7 +266,7 @@ func FuzzMany(f *testing.F) {
 	f.Fuzz(func(t *testing.T, o, kd, sources uint8, alias int8, data []byte) {
 		op, kind, k := Operator(o%operators), kinds[int(kd)%len(kinds)], int(sources%40)+1
 		if !defined(op, kind) {
-			t.Skip()
+			t.Skipf("there is no %v of %v", op, kind)
 		}
 		n := len(data) / k / shapes[kind].size * shapes[kind].size
 		defer func() { active = vectors }()

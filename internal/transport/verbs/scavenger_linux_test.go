@@ -113,22 +113,20 @@ func TestScavenger(t *testing.T) {
 func staleRegistration(t *testing.T, r []*rank) (lost int, err error) {
 	meet(t, r[0], r[1])
 	const n = 4 << 20
-	var addr uint64
-	var mr rdma.MR
-	var all sync.WaitGroup
-	all.Go(func() { // whose stack is gone afterwards, with whatever still points to the slice
-		old := make([]byte, n)
-		for i := range old {
-			old[i] = 0xee
-		}
-		addr = addressOf(old)
-		mr, err = r[1].rails[0].pd.RegisterMemory(old, rdma.LocalWrite|rdma.RemoteWrite)
-	})
-	all.Wait()
+	// Go gives out the lowest free addresses first. With all garbage of before collected old gets the lowest
+	// there are, and so does the next slice of that length when old is gone.
+	runtime.GC()
+	old := make([]byte, n)
+	for i := range old {
+		old[i] = 0xee
+	}
+	addr := addressOf(old)
+	mr, err := r[1].rails[0].pd.RegisterMemory(old, rdma.LocalWrite|rdma.RemoteWrite)
 	if err != nil {
 		return 0, err
 	}
 	defer mr.Close()
+	old = nil
 	runtime.GC()
 	debug.FreeOSMemory() // gives the pages back, although they are registered
 	var fresh []byte
@@ -179,7 +177,6 @@ func TestDeviceStaleRegistration(t *testing.T) {
 	w := realWorld(t, 2, options{})
 	defer w.closeRanks()
 	r := w.sinks()
-	reused := 0
 	for range 10 {
 		lost, err := staleRegistration(t, r)
 		if err != nil {
@@ -190,12 +187,9 @@ func TestDeviceStaleRegistration(t *testing.T) {
 			return
 		}
 		r[0].done[1] = 0
-		if lost == 0 {
-			reused++
+		if lost < 0 {
+			t.Log("no new slice got the address, again")
 		}
-	}
-	if reused == 0 { // then the rule could not be broken
-		t.Skip("could not tell: in ten tries Go's allocator has not given the address to another slice")
 	}
 	t.Error("nothing was lost: this device or kernel does not show what breaking the rule does")
 }
