@@ -150,13 +150,17 @@ func (i *info) print(w io.Writer) error {
 		if c.Bytes == 0 {
 			return "the kernel does not tell"
 		}
-		return fmt.Sprintf("%s, shared by processors %s", size(c.Bytes), topo.FormatCPUs(c.Shared))
+		return fmt.Sprintf("%s, shared by processors %s", topo.FormatBytes(c.Bytes), topo.FormatCPUs(c.Shared))
 	}))
-	row("memory", i.Memory.text(func(m memory) string { return fmt.Sprintf("%s, %s available", size(m.Bytes), size(m.Available)) }))
+	row("memory", i.Memory.text(func(m memory) string {
+		return fmt.Sprintf("%s, %s available", topo.FormatBytes(m.Bytes), topo.FormatBytes(m.Available))
+	}))
 	row("/dev/shm", i.DevShm.text(func(m memory) string {
-		return fmt.Sprintf("%s, %s free (Weft does not need it)", size(m.Bytes), size(m.Available))
+		return fmt.Sprintf("%s, %s free (Weft does not need it)", topo.FormatBytes(m.Bytes), topo.FormatBytes(m.Available))
 	}))
-	row("memlock", i.Memlock.text(func(l limit) string { return fmt.Sprintf("%s, at most %s", size(l.Soft), size(l.Hard)) }))
+	row("memlock", i.Memlock.text(func(l limit) string {
+		return fmt.Sprintf("%s, at most %s", topo.FormatBytes(l.Soft), topo.FormatBytes(l.Hard))
+	}))
 	row("read a peer's memory", i.Ptrace.String())
 	row("RDMA devices", i.RDMA.String())
 	if i.Verbs != nil {
@@ -197,21 +201,4 @@ func describeLink(l topo.Link) string {
 		parts = append(parts, "virtual")
 	}
 	return strings.Join(parts, ", ")
-}
-
-// size writes a number of bytes in the largest unit that it has one of.
-func size(n int64) string {
-	if n == topo.Unlimited {
-		return "unlimited"
-	}
-	const units = "KMGTPE"
-	f, unit := float64(n), -1
-	for f >= 1024 && unit < len(units)-1 {
-		f /= 1024
-		unit++
-	}
-	if unit < 0 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return fmt.Sprintf("%.4g %ciB", f, units[unit])
 }

@@ -152,11 +152,3 @@ func TestInfoReportsAFailedWrite(t *testing.T) {
 		t.Error("a failed write was not reported")
 	}
 }
-
-func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 bytes", 1023: "1023 bytes", 1024: "1 KiB", 1536: "1.5 KiB", 8 << 20: "8 MiB", topo.Unlimited: "unlimited"} {
-		if got := size(n); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
-	}
-}

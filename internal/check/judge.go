@@ -64,16 +64,16 @@ func judgeMemlock(f *Facts) Finding {
 		return fine("unlimited")
 	}
 	if f.Locks.Value {
-		return fine("%s, which does not count for this user (CAP_IPC_LOCK)", bytes(l.Value.Soft))
+		return fine("%s, which does not count for this user (CAP_IPC_LOCK)", topo.FormatBytes(l.Value.Soft))
 	}
 	if m, ok := f.Memory.missing(); ok {
 		return m
 	}
 	if l.Value.Soft >= arena(f.Memory.Value) {
-		return fine("%s", bytes(l.Value.Soft))
+		return fine("%s", topo.FormatBytes(l.Value.Soft))
 	}
 	return problem(raise("memlock", "unlimited"), "%s of locked memory, at most %s, are less than ranks may register (%s): RDMA fails, or copies",
-		bytes(l.Value.Soft), bytes(l.Value.Hard), bytes(arena(f.Memory.Value)))
+		topo.FormatBytes(l.Value.Soft), topo.FormatBytes(l.Value.Hard), topo.FormatBytes(arena(f.Memory.Value)))
 }
 
 func judgeCgroup(f *Facts) Finding {
@@ -88,11 +88,11 @@ func judgeCgroup(f *Facts) Finding {
 		return fine("no limit below the memory of the machine")
 	}
 	if c.Bytes >= arena(f.Memory.Value) {
-		return fine("%s of %s (%s)", bytes(c.Bytes), bytes(f.Memory.Value), c.Where)
+		return fine("%s of %s (%s)", topo.FormatBytes(c.Bytes), topo.FormatBytes(f.Memory.Value), c.Where)
 	}
 	return problem(fmt.Sprintf("weftrun --arena %dM", max(c.Bytes/2/f.ranks()>>20, 1)),
 		"the job may use %s of %s (%s), and ranks may take %s from shared memory alone: the kernel kills who goes beyond",
-		bytes(c.Bytes), bytes(f.Memory.Value), c.Where, bytes(arena(f.Memory.Value)))
+		topo.FormatBytes(c.Bytes), topo.FormatBytes(f.Memory.Value), c.Where, topo.FormatBytes(arena(f.Memory.Value)))
 }
 
 func judgeShm(f *Facts) Finding {
@@ -100,7 +100,7 @@ func judgeShm(f *Facts) Finding {
 		m.Text += "; Weft does not need it"
 		return m
 	}
-	return fine("%s, %s free; Weft does not need it", bytes(f.Shm.Value.Bytes), bytes(f.Shm.Value.Free))
+	return fine("%s, %s free; Weft does not need it", topo.FormatBytes(f.Shm.Value.Bytes), topo.FormatBytes(f.Shm.Value.Free))
 }
 
 func judgePtrace(f *Facts) Finding {
@@ -260,9 +260,9 @@ func judgeStack(f *Facts) Finding {
 		return m
 	}
 	if l.Value.Soft < least {
-		return problem(raise("stack", "8192"), "%s for each thread of C code, which may need %s", bytes(l.Value.Soft), bytes(least))
+		return problem(raise("stack", "8192"), "%s for each thread of C code, which may need %s", topo.FormatBytes(l.Value.Soft), topo.FormatBytes(least))
 	}
-	return fine("%s", bytes(l.Value.Soft))
+	return fine("%s", topo.FormatBytes(l.Value.Soft))
 }
 
 func judgeCore(f *Facts) Finding {
@@ -273,7 +273,7 @@ func judgeCore(f *Facts) Finding {
 	if l.Value.Soft == 0 {
 		return fine("none are written (ulimit -c unlimited, to look into crashes)")
 	}
-	return fine("up to %s", bytes(l.Value.Soft))
+	return fine("up to %s", topo.FormatBytes(l.Value.Soft))
 }
 
 // Compare returns what does not fit together among hosts, each the facts of one.
@@ -343,23 +343,6 @@ func group(hosts map[string][]string) string {
 // Bad tells whether one of the findings is a problem.
 func Bad(all []Finding) bool {
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.State == Problem })
-}
-
-// bytes writes a number of bytes in the largest unit that it has one of.
-func bytes(n int64) string {
-	if n == topo.Unlimited {
-		return "unlimited"
-	}
-	const units = "KMGTPE"
-	f, unit := float64(n), -1
-	for f >= 1024 && unit < len(units)-1 {
-		f /= 1024
-		unit++
-	}
-	if unit < 0 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return fmt.Sprintf("%.4g %ciB", f, units[unit])
 }
 
 func number(n int64) string {

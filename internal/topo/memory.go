@@ -122,3 +122,20 @@ func (r Root) Ptrace() Answer {
 	}
 	return no("kernel.yama.ptrace_scope is %d", n)
 }
+
+// FormatBytes writes a number of bytes in the largest unit that it has one of.
+func FormatBytes(n int64) string {
+	if n == Unlimited {
+		return "unlimited"
+	}
+	const units = "KMGTPE"
+	f, unit := float64(n), -1
+	for f >= 1024 && unit < len(units)-1 {
+		f /= 1024
+		unit++
+	}
+	if unit < 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.4g %ciB", f, units[unit])
+}

@@ -223,3 +223,11 @@ func TestThisMachine(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 bytes", 1023: "1023 bytes", 1024: "1 KiB", 1536: "1.5 KiB", 8 << 20: "8 MiB", Unlimited: "unlimited"} {
+		if got := FormatBytes(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
