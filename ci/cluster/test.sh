@@ -57,22 +57,28 @@ empty() {
 	return 1
 }
 
+# await_text TEXT COUNT: until TEXT is in COUNT lines of $log; 20 seconds at most.
+await_text() {
+	local i
+	for i in {1..200}; do
+		(( $(grep -c -- "$1" "$log") >= $2 )) && return 0
+		sleep 0.1
+	done
+	echo "FAIL: no $1, $2 times, in:"
+	cat "$log"
+	return 1
+}
+
 # background ARGUMENT...: a job that runs on, its output in $log; it returns when TEXT is there
 # COUNT times. Its weftrun is $launcher.
 background() {
-	local text=$1 count=$2 i
+	local text=$1 count=$2
 	shift 2
 	log=$out/background.log
 	: >"$log"
 	"$root/$on" n1 env PATH="$root/ci/cluster/shims:/usr/bin:/bin:/usr/sbin:/sbin" "$weftrun" "$@" >"$log" 2>&1 &
 	launcher=$!
-	for i in {1..200}; do
-		(( $(grep -c -- "$text" "$log") >= count )) && return 0
-		sleep 0.1
-	done
-	echo "FAIL: no $text, $count times, in:"
-	cat "$log"
-	return 1
+	await_text "$text" "$count"
 }
 
 step_ssh() {
@@ -260,19 +266,13 @@ tm_job() {
 
 # tm_background TEXT COUNT ARGUMENT...: such a job that runs on; its MoM is $mom.
 tm_background() {
-	local text=$1 count=$2 i
+	local text=$1 count=$2
 	shift 2
 	log=$out/job.out
 	: >"$log"
 	"$on" n1 "$out/bin/mom" -nodes n1,n1,n2,n2,n3,n4 -dir "$out" "$weftrun" "$@" &
 	mom=$!
-	for i in {1..200}; do
-		(( $(grep -c -- "$text" "$log") >= count )) && return 0
-		sleep 0.1
-	done
-	echo "FAIL: no $text, $count times, in:"
-	cat "$log"
-	return 1
+	await_text "$text" "$count"
 }
 
 # tm_ended CODE: the job in the background ends with that code, and nothing is left.
@@ -338,7 +338,7 @@ ours() {
 # batch OPTION... : submits the job whose script is standard input, and waits for its output
 # in $log to have TEXT COUNT times. The job's number is $id.
 batch() {
-	local text=$1 count=$2 i
+	local text=$1 count=$2
 	shift 2
 	log=$out/batch.log
 	{ echo '#!/bin/sh'; cat; } >"$out/batch.sh"
