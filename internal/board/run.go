@@ -301,15 +301,14 @@ func (r *Run) post() {
 	if r.long {
 		flags[0] = r.open(post)
 	} else {
+		payload := a.Send
 		switch {
-		case r.kind != collective.KindBcast && r.kind != collective.KindScatter:
-			copy(post[offPayload:], a.Send)
-		case b.rank != a.Root:
+		case (r.kind == collective.KindBcast || r.kind == collective.KindScatter) && b.rank != a.Root:
+			payload = nil
 		case r.kind == collective.KindBcast:
-			copy(post[offPayload:], a.Recv)
-		default:
-			copy(post[offPayload:], a.Send)
+			payload = a.Recv
 		}
+		copy(post[offPayload:], payload)
 	}
 	r.store(posted)
 }
