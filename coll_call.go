@@ -144,7 +144,7 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 	}
 	kind := collOps[call.op].kind
 	if o.algorithm == sharedName && board.Serves(kind) {
-		if !c.shares() {
+		if c.mapper() == nil {
 			call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q on ranks that do not map each other's memory", ErrArgument, sharedName),
 				"%s has %s", call.name, c.algorithmNames(kind)))
 		}
@@ -172,7 +172,7 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 // algorithmNames lists what WithAlgorithm takes.
 func (c *Comm) algorithmNames(kind collective.Kind) string {
 	names := collective.Algorithms(kind)
-	if board.Serves(kind) && c.shares() {
+	if board.Serves(kind) && c.mapper() != nil {
 		names = append(names, sharedName)
 	}
 	return strings.Join(names, ", ")

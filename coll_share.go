@@ -39,10 +39,9 @@ const _ = uint(transport.SlotSize - board.SlotSize)
 func (c *Comm) sharedBoard() (*board.Board, error) {
 	s := &c.shared
 	s.once.Do(func() {
-		if !c.shares() {
+		if s.mapper = c.mapper(); s.mapper == nil {
 			return
 		}
-		s.mapper = c.w.engine.Mapper(c.comm.Members())
 		if s.board, s.err = board.New(sharedMemory{c}, c.rank, c.size, s.incarnation); s.err != nil {
 			s.err = fmt.Errorf("%w: %w", ErrMemory, s.err)
 		}
@@ -50,13 +49,16 @@ func (c *Comm) sharedBoard() (*board.Board, error) {
 	return s.board, s.err
 }
 
-// shares tells whether the communicator can have a board.
-func (c *Comm) shares() bool {
+// mapper returns the transport that a board of the communicator would be on, or nil if it can have none.
+func (c *Comm) mapper() transport.Mapper {
 	if c.w.noBoards || c.size < 2 || c.size > board.MaxRanks {
-		return false
+		return nil
 	}
 	m := c.w.engine.Mapper(c.comm.Members())
-	return m != nil && c.shared.index < m.Slots()
+	if m == nil || c.shared.index >= m.Slots() {
+		return nil
+	}
+	return m
 }
 
 // boardFor returns the board that a call goes over, or nil.

@@ -35,14 +35,16 @@ type directOps struct {
 }
 
 func (d *directOps) mapAll(cards []windowCard) (err error) {
+	m := d.c.w.engine.Mapper(d.c.comm.Members())
 	for r := range cards {
 		n := d.lens[r] * d.el.size
 		switch {
 		case r == d.c.rank:
 			d.parts[r] = d.mem
+		case n > 0 && m == nil:
+			return progress.ErrClosed
 		case n > 0:
-			card := &cards[r]
-			if d.parts[r], err = d.c.w.engine.Map(d.world(r), card.region(), n); err != nil {
+			if d.parts[r], err = m.Map(d.world(r), cards[r].region(), n); err != nil {
 				return fmt.Errorf("map the window of rank %d: %w", r, err)
 			}
 		}

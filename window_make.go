@@ -182,7 +182,9 @@ func (w *window) ways() uint64 {
 		ways |= 1 << wayRemote
 	}
 	var mapped bool
-	w.region, mapped = engine.Region(peers, w.whole)
+	if m := engine.Mapper(peers); m != nil {
+		w.region, mapped = m.Reach(w.whole)
+	}
 	if mapped || len(peers) == 1 {
 		ways |= 1 << wayDirect
 	}

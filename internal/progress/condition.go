@@ -6,7 +6,6 @@ import (
 
 	"github.com/weft-hpc/weft/internal/pause"
 	"github.com/weft-hpc/weft/internal/proto"
-	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
@@ -25,12 +24,6 @@ type watch struct {
 	comm *proto.Comm
 	cond Condition
 	last bool // it outlives the communicator's revocation
-}
-
-// Mapper returns the transport that maps the memory of all peers but this rank itself, or nil.
-func (e *Engine) Mapper(peers []int32) transport.Mapper {
-	m, _ := e.common(peers).(transport.Mapper)
-	return m
 }
 
 // Usable returns why nothing new may start on m, or nil.

@@ -192,24 +192,15 @@ func (e *Engine) common(peers []int32) (t transport.Transport) {
 	return t
 }
 
-// Region describes memory that every peer can map, if the transport to all of them lets it.
-func (e *Engine) Region(peers []int32, mem []byte) (wire.Region, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if m, ok := e.common(peers).(transport.Mapper); ok && !e.closed {
-		return m.Describe(mem)
-	}
-	return wire.Region{}, false
-}
-
-// Map maps n bytes of what a peer's Region has described.
-func (e *Engine) Map(peer int, r wire.Region, n int) ([]byte, error) {
+// Mapper returns the transport that maps the memory of all peers but this rank itself, or nil.
+func (e *Engine) Mapper(peers []int32) transport.Mapper {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return nil, ErrClosed
+		return nil
 	}
-	return e.route[peer].(transport.Mapper).Map(peer, r, n)
+	m, _ := e.common(peers).(transport.Mapper)
+	return m
 }
 
 // Remote tells whether one transport reaches into the windows of all peers.
