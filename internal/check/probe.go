@@ -136,6 +136,7 @@ type Reached struct {
 var (
 	errDial   = errors.New("no connection")
 	errAnswer = errors.New("no answer")
+	errOther  = errors.New("an answer that is not of this job: something else listens there, or another host has the address, too")
 	errLoad   = errors.New("a connection, but 256 KiB did not get through")
 )
 
@@ -165,7 +166,7 @@ func Probe(ctx context.Context, addr string, secret []byte) (Reached, error) {
 	round := time.Since(sent)
 	theirs := time.Unix(0, int64(binary.LittleEndian.Uint64(b)))
 	if !hmac.Equal(b, hello(secret, nonce, theirs)) {
-		return r, fmt.Errorf("%w: what listens there is not of this job; is the address that of another host, too?", errAnswer)
+		return r, errOther
 	}
 	r.Skew, r.Error = theirs.Sub(sent.Add(round/2)), round/2
 	began := time.Now()
@@ -202,6 +203,9 @@ func JudgeProbe(from, to, addr, iface string, r Reached, err error) []Finding {
 	case errors.Is(err, errDial) && errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		reach.State, reach.Text = Problem, fmt.Sprintf("%s: %v: its network is not reached from here, or the host is off", addr, err)
 		reach.Fix = "weftrun --interface NAME, of a network that both hosts are in"
+	case errors.Is(err, errOther):
+		reach.State, reach.Text = Problem, fmt.Sprintf("%s: %v", addr, err)
+		reach.Fix = "weftrun --interface NAME, of a network on which every host has an address of its own"
 	default:
 		reach.State, reach.Text = Problem, fmt.Sprintf("%s: %v; a firewall between the hosts looks like this", addr, err)
 		reach.Fix = fmt.Sprintf("iptables -I INPUT -p tcp -s %s -j ACCEPT, on %s", from, to)

@@ -99,9 +99,9 @@ func TestProbeFails(t *testing.T) {
 		name, addr, text, fix string
 	}{
 		{"nobody there", closed, "no connection: dial tcp " + closed + ": connect: connection refused; a firewall", "iptables -I INPUT -p tcp -s a -j ACCEPT, on b"},
-		{"another job", listen(t, "other").Addr(), "no answer: what listens there is not of this job", "iptables"},
+		{"another job", listen(t, "other").Addr(), "an answer that is not of this job", "weftrun --interface NAME"},
 		{"silence", stalled(t, nil), "no answer: the time of 5s is up", "iptables"},
-		{"a stranger", stalled(t, make([]byte, helloSize)), "not of this job", "iptables"},
+		{"a stranger", stalled(t, make([]byte, helloSize)), "not of this job", "weftrun --interface NAME"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		r, err := Probe(ctx, c.addr, []byte("secret"))
