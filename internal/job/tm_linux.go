@@ -80,9 +80,11 @@ func (s *spawner) listen(sites []*site, asked map[int]int, notes *mailbox) {
 		case isSpawn && r.Err == nil:
 			delete(asked, r.Event)
 			event, err := s.conn.Obit(s.nodes[sites[i].Index], r.Task)
-			if err == nil {
-				running[event] = i
+			if err != nil { // its link tells of its end, without a status
+				notes.put(note{say: fmt.Sprintf("the MoM will not tell how the agent on host %s ends: %v", sites[i].Name, err)})
+				continue
 			}
+			running[event] = i
 		case isSpawn:
 			delete(asked, r.Event)
 			notes.put(note{far: &farNote{site: i, spawn: r.Err}})

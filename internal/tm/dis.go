@@ -68,7 +68,10 @@ func readInt(r byteReader) (int64, error) {
 		n := int64(0)
 		for _, d := range digits {
 			if d < '0' || d > '9' {
-				return 0, fmt.Errorf("tm: %q where a number should be", append([]byte{c}, digits...))
+				if signed {
+					digits = append([]byte{c}, digits...)
+				}
+				return 0, fmt.Errorf("tm: %q where a number should be", digits)
 			}
 			n = 10*n + int64(d-'0')
 		}

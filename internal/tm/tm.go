@@ -230,6 +230,10 @@ func (c *Conn) send(body []byte) error {
 		head := append([]byte(magic), 0)
 		body = append(binary.BigEndian.AppendUint32(head, uint32(len(body))), body...)
 	}
+	// A MoM that does not read any more would hold up the launcher with all that it does.
+	if err := c.conn.SetWriteDeadline(time.Now().Add(replyWait)); err != nil {
+		return err
+	}
 	_, err := c.conn.Write(body)
 	return err
 }
