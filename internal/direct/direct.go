@@ -261,9 +261,6 @@ func planeConfig(inv *invitation) plane.Config {
 	return plane.Config{Job: inv.Job, Secret: inv.Secret, Build: fmt.Sprintf("direct 1, control %d", control.Version)}
 }
 
-// About says who started this rank, in words.
-func (r *Rank) About() string { return r.place.about }
-
 // Heard starts the guard when an event means that the job cannot go on.
 func (r *Rank) Heard(e control.Event) {
 	if e.Kind == control.RankLeft || e.GoesOn {

@@ -407,6 +407,9 @@ func (j *judge) close() error {
 			l.Close() // perhaps closed
 		}
 	}
+	if j.own != nil {
+		j.own.Close() // if nobody has taken it up
+	}
 	<-told
 	return err
 }

@@ -56,7 +56,10 @@ func (r *Rank) segment(ctx context.Context, inv *invitation, lay *layout) (*os.F
 		for left := len(lay.Local) - 1; left > 0; {
 			c, err := ln.AcceptUnix()
 			if err != nil {
-				return // closed
+				if !errors.Is(err, net.ErrClosed) {
+					r.sys.Notice(fmt.Sprintf("shared memory: %v; ranks of this host that have not got it yet wait in vain", err))
+				}
+				return
 			}
 			if err := hand(c, dup); err != nil {
 				r.sys.Notice("shared memory: " + err.Error())
