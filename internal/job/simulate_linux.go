@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/weft-hpc/weft/internal/control"
@@ -79,7 +79,7 @@ func (t *traffic) sum() (up, down, most Traffic) {
 }
 
 // Simulate runs a job of so many hosts with so many ranks each, whose cards have so many
-// bytes. It takes over the process, as Run does.
+// bytes.
 func Simulate(hosts, ranks, card int) (*Simulated, error) {
 	spec := &Spec{Programs: []Program{{Ranks: hosts * ranks, Argv: []string{"none"}}}, Transport: "tcp", Grace: time.Second, Build: "simulated"}
 	p := &Plan{Spec: spec, Job: "weft-simulated-" + strconv.Itoa(hosts), Host: "launcher", Size: hosts * ranks, Secret: control.NewSecret(),
@@ -112,10 +112,12 @@ func Simulate(hosts, ranks, card int) (*Simulated, error) {
 	sinks := newSinks(func(error) {})
 	var err error
 	if s.host, err = newHost(p, s.notes, sinks); err != nil {
+		s.speech.close()
 		return nil, err
 	}
 	if s.far, err = newFar(p, s.notes, s.host, sinks); err != nil {
-		return nil, err
+		s.speech.close()
+		return nil, errors.Join(err, s.host.close())
 	}
 	code := s.run(make(chan os.Signal), make(chan os.Signal))
 	err = s.host.close()
@@ -137,6 +139,7 @@ type simulated struct {
 	orders *mailboxOf[*message]
 	gone   chan struct{}
 	ranks  []int
+	ended  bool // the ranks are
 }
 
 // Up implements plane.Handler, as the next three do.
@@ -201,9 +204,13 @@ func (a *simulated) obey(m *message) {
 		report(control.Joined, a.card)
 	case msgDeal:
 		report(control.Goodbye, nil)
-	case msgRelease:
+	case msgRelease, msgSignal: // the latter when the launcher has lost another host, and ends the job
+		if a.ended {
+			return
+		}
+		a.ended = true
 		for _, r := range a.ranks {
-			a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: uint32(syscall.WaitStatus(0))}))
+			a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: uint32(m.Signal)}))
 		}
 		a.member.Send(encode(&message{Verb: msgDone}))
 	}
