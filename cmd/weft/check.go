@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -189,12 +188,4 @@ func report(w io.Writer, o *checkOptions, facts *check.Facts, all []check.Findin
 		return errProblems
 	}
 	return nil
-}
-
-// background is the context of commands that were given none.
-func background(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	return ctx
 }

@@ -38,7 +38,7 @@ func findJob(ctx context.Context) (*checkJob, error) {
 	if err != nil {
 		home = "/"
 	}
-	r, err := direct.Join(background(ctx), direct.System{Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home,
+	r, err := direct.Join(ctx, direct.System{Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home,
 		Exit: os.Exit, Segment: shm.Create, Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) }})
 	if err != nil || r == nil {
 		return nil, err
@@ -53,14 +53,13 @@ type checkCard struct {
 }
 
 func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err error) {
-	ctx = background(ctx)
 	defer func() {
 		closing := j.client.Close()
 		if j.direct != nil {
 			closing = errors.Join(closing, j.direct.Close())
 		}
 		if closing != nil {
-			err = closing
+			err = errors.Join(err, closing)
 		}
 	}()
 	if j.direct != nil {
@@ -124,8 +123,11 @@ func (j *checkJob) exchange(ctx context.Context, mine *checkCard) ([]*checkCard,
 			continue
 		}
 		c := new(checkCard)
-		if err := cbor.Unmarshal(b, c); err != nil || c.Facts == nil {
-			return nil, fmt.Errorf("rank %d told what is not of this build: %v", rank, err)
+		if err := cbor.Unmarshal(b, c); err != nil {
+			return nil, fmt.Errorf("what rank %d found cannot be read: %w; install one build of weft on all hosts", rank, err)
+		}
+		if c.Facts == nil {
+			return nil, fmt.Errorf("rank %d told of no facts; install one build of weft on all hosts", rank)
 		}
 		hosts = append(hosts, c)
 	}

@@ -98,7 +98,6 @@ func (p *player) Frame(_ int, b []byte) {
 		p.credit.Signal()
 		p.mu.Unlock()
 	case ctlFlood:
-		p.granted = ctlCredit
 		p.flooding.Go(p.flood)
 	case ctlStop:
 		p.stop()

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -230,11 +231,8 @@ func (b *controlBench) trips(ctx context.Context, c *conductor) (trips, error) {
 // cast are the processes that play members.
 type cast struct {
 	cmds []*exec.Cmd
-	in   []interface {
-		Write([]byte) (int, error)
-		Close() error
-	}
-	out []*bufio.Reader
+	in   []io.WriteCloser
+	out  []*bufio.Reader
 }
 
 // hire starts them, and returns when they are ready to begin.

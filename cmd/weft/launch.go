@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-hpc/weft/internal/job"
+	"github.com/weft-hpc/weft/internal/topo"
 )
 
 func launchCommand() *cobra.Command {
@@ -80,21 +81,9 @@ func printLaunches(out io.Writer, all []*job.Simulated) error {
 		}
 		return sum.Round(10 * time.Microsecond).String()
 	})
-	traffic := func(t job.Traffic) string { return fmt.Sprintf("%d, %s", t.Messages, bytesText(t.Bytes)) }
+	traffic := func(t job.Traffic) string { return fmt.Sprintf("%d, %s", t.Messages, topo.FormatBytes(t.Bytes)) }
 	row("wire-up to weftrun: messages, bytes", func(s *job.Simulated) string { return traffic(s.Up) })
 	row("wire-up from weftrun", func(s *job.Simulated) string { return traffic(s.Down) })
 	row("both, of one host", func(s *job.Simulated) string { return traffic(s.Most) })
 	return w.Flush()
-}
-
-func bytesText(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 10<<10:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d B", n)
 }
