@@ -39,6 +39,7 @@ if [[ $role == b ]]; then
 	meet left || exit
 	left=$(pgrep -a -f 'weftrun|heat2d')
 	[[ -z $left ]] || { echo "FAIL: left on this host: $left"; cat /tmp/dropbear.log; exit 1; }
+	meet looked || exit # until here the other side starts no job
 	meet vanish || exit
 	vanish
 fi
@@ -64,6 +65,7 @@ says 'verbs between hosts' 'max difference to the serial solution: 0'
 ok "2 ranks over a wire that loses 5 %: $(relay stats | grep -oE 'dropped [0-9]+' | tr '\n' ' ')"
 relay clear || exit
 meet left || exit
+meet looked || exit
 
 # The other host loses its power in the middle. Whoever sees it first, the queue pair or
 # the launcher, names it within 12 seconds.
