@@ -3,6 +3,7 @@ package board
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/weft-hpc/weft/collective"
@@ -16,8 +17,8 @@ const (
 	// MaxRanks is the largest group that shares a board: a rank looks at the posts of all others.
 	MaxRanks = 64
 
-	// Short is the longest payload of a post.
-	Short = postSize - offPayload
+	// Short is the longest payload that is posted.
+	Short = areaSize
 
 	// bounceMax is the longest vector that goes through a buffer.
 	bounceMax = 256 << 10
@@ -29,15 +30,27 @@ const (
 // Offsets in a slot, and in a post.
 const (
 	offIncarnation = 0
+	offEnded       = 64 // both counters in a line that peers seldom read
+	offFreed       = offEnded + 8
 	offPosts       = 128
-	postSize       = (SlotSize - offPosts) / 2 &^ 63
+	postSize       = 128
+	offAreas       = offPosts + depth*postSize
+	areaSize       = (SlotSize - offAreas) / areas &^ 63
 
 	offWord      = 0
-	offSignature = 8
-	offFlags     = 32
-	offPayload   = 40
+	offHash      = 8
+	offSignature = 16
+	offFlags     = 40
+	offPayload   = 48
 	offSource    = offPayload
 	offTarget    = offSource + 16
+)
+
+const (
+	depth  = 16 // posts in a slot: a rank may be almost so many collectives ahead
+	areas  = 2  // for payloads that do not fit into a post
+	small  = postSize - offPayload
+	period = depth / 2 // numbers from one check of all hashes to the next
 )
 
 // The phases of a word.
@@ -54,6 +67,7 @@ const (
 const (
 	outOfReach = 1 << iota // of peers is what they have to touch
 	noTarget               // is open to a root that helps
+	secondArea             // holds the payload
 )
 
 // Memory is what a rank of the group maps of the others. Ranks are those of the group. Any
@@ -83,10 +97,13 @@ type Board struct {
 	ended   atomic.Uint64 // those that are over, in order
 
 	// The run's whose turn it is.
-	last     wire.Signature // of the run before
-	compared bool           // with those of all ranks
-	bounce   [2][]byte      // what peers read, and what they write
-	sources  [][]byte       // of all ranks
+	hash     uint64 // of the signatures of all runs up to it
+	allEnded uint64 // counters that all ranks have come to, as far as this one knows
+	allFreed uint64
+	nextArea int
+	usedBy   [areas]uint64 // numbers
+	bounce   [2][]byte     // what peers read, and what they write
+	sources  [][]byte      // of all ranks
 	targets  [][]byte
 	pieces   [][]byte // of the sources
 	scratch  [2][]byte
@@ -95,9 +112,12 @@ type Board struct {
 // slot is a rank's slot.
 type slot struct {
 	incarnation *atomic.Uint32
-	met         bool // it is of this communicator
-	words       [2]*atomic.Uint64
-	posts       [2][]byte
+	met         bool           // it is of this communicator
+	ended       *atomic.Uint64 // posts up to this number may be written over
+	freed       *atomic.Uint64 // areas up to this number, too
+	words       [depth]*atomic.Uint64
+	posts       [depth][]byte
+	areas       [areas][]byte
 }
 
 // New returns a rank's view of a group's slots, and prepares its own. incarnation is not zero, the same
@@ -112,15 +132,23 @@ func New(mem Memory, rank, size int, incarnation uint32) (*Board, error) {
 		}
 		s := &b.slots[r]
 		s.incarnation = word32(raw, offIncarnation)
+		s.ended, s.freed = word64(raw, offEnded), word64(raw, offFreed)
 		for i := range s.posts {
 			at := offPosts + i*postSize
 			s.posts[i] = raw[at : at+postSize : at+postSize]
 			s.words[i] = word64(raw, at+offWord)
 		}
+		for i := range s.areas {
+			at := offAreas + i*areaSize
+			s.areas[i] = raw[at : at+areaSize : at+areaSize]
+		}
 	}
 	own := &b.slots[rank]
-	own.words[0].Store(0)
-	own.words[1].Store(0)
+	own.ended.Store(0)
+	own.freed.Store(0)
+	for _, w := range own.words {
+		w.Store(0)
+	}
 	own.incarnation.Store(incarnation)
 	return b, nil
 }
@@ -140,21 +168,42 @@ func (b *Board) Close() error {
 // Idle tells whether all runs that this rank started are over.
 func (b *Board) Idle() bool { return b.started.Load() == b.ended.Load() }
 
-// Disagreement compares the last call of this rank with those of others, as far as they are there.
+// Disagreement compares the calls of this rank with those of others that have made as many.
 func (b *Board) Disagreement() error {
 	n := b.ended.Load()
 	if n == 0 || !b.Idle() {
 		return nil
 	}
+	return b.compareAll(n)
+}
+
+// compareAll compares this rank's calls up to n with those of the ranks that have posted n.
+func (b *Board) compareAll(n uint64) error {
 	for r := range b.slots {
 		s := &b.slots[r]
-		if s.incarnation.Load() == b.incarnation && s.words[n&1].Load()>>phaseBits == n {
-			if theirs := signatureAt(s.posts[n&1]); theirs != b.last {
-				return &MismatchError{Rank: r, Mine: b.last, Theirs: theirs}
+		if s.incarnation.Load() == b.incarnation && s.words[n%depth].Load()>>phaseBits == n {
+			if err := b.compare(r, n); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// compare compares this rank's calls up to n with those of a rank. Both have posted n.
+func (b *Board) compare(rank int, n uint64) error {
+	theirs := b.slots[rank].posts[n%depth]
+	if binary.LittleEndian.Uint64(theirs[offHash:]) == b.hash {
+		return nil
+	}
+	// The first that differs is one of those that no rank has let go of: at the last multiple of period they
+	// were compared.
+	for k := (n-1)/period*period + 1; ; k++ {
+		mine, theirs := signatureAt(b.slots[b.rank].posts[k%depth]), signatureAt(b.slots[rank].posts[k%depth])
+		if mine != theirs || k == n {
+			return &MismatchError{Rank: rank, Mine: mine, Theirs: theirs}
+		}
+	}
 }
 
 // MismatchError tells how the calls of two ranks differ.
@@ -167,11 +216,23 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("rank %d called %+v, this rank %+v", e.Rank, e.Theirs, e.Mine)
 }
 
-func putSignature(post []byte, s *wire.Signature) {
+// putSignature writes a signature, and returns the hash of it and those before.
+func putSignature(post []byte, s *wire.Signature, hash uint64) uint64 {
 	le := binary.LittleEndian
-	le.PutUint64(post[offSignature:], uint64(s.Op)|uint64(s.Variant)<<16|uint64(uint32(s.Root))<<32)
-	le.PutUint64(post[offSignature+8:], uint64(s.Type)|uint64(s.Seq)<<32)
+	x := uint64(s.Op) | uint64(s.Variant)<<16 | uint64(uint32(s.Root))<<32
+	y := uint64(s.Type) | uint64(s.Seq)<<32
+	le.PutUint64(post[offSignature:], x)
+	le.PutUint64(post[offSignature+8:], y)
 	le.PutUint64(post[offSignature+16:], s.Count)
+	hash = mix(mix(mix(hash, x), y), s.Count)
+	le.PutUint64(post[offHash:], hash)
+	return hash
+}
+
+// mix adds a word to a hash.
+func mix(hash, x uint64) uint64 {
+	hi, lo := bits.Mul64(hash^x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
 }
 
 func signatureAt(post []byte) wire.Signature {

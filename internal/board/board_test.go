@@ -293,10 +293,86 @@ func TestLateMismatch(t *testing.T) {
 		if err := b.Disagreement(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank %d called", 1-rank)) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
-		var r Run
-		b.Start(&r, collective.KindBarrier, &collective.Args{}, wire.Signature{Op: 2, Seq: 2})
-		if _, err := r.Next(); err == nil {
-			t.Errorf("rank %d goes on", rank)
+	}
+	runs := make([]Run, 2)
+	for rank, b := range bs { // the second one finds the first one's post
+		b.Start(&runs[rank], collective.KindBarrier, &collective.Args{}, wire.Signature{Op: 2, Seq: 2})
+		_, err := runs[rank].Next()
+		if mismatch, ok := errors.AsType[*MismatchError](err); ok != (rank == 1) || ok && (mismatch.Mine.Op != 1 || mismatch.Theirs.Root != 0) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// Ranks that never wait for each other are told before any of their calls is written over, by which is the
+// first that differs.
+func TestMismatchFarBehind(t *testing.T) {
+	for first := uint32(1); first <= 3*depth; first++ {
+		bs := boards(t, newHost(2), 2)
+		var told *MismatchError
+		for seq := uint32(1); told == nil; seq++ {
+			if seq > first+period {
+				t.Fatalf("difference at %d: nobody is told", first)
+			}
+			for _, rank := range []int{int(seq % 2), int(1 - seq%2)} {
+				root := int(seq % 2)
+				if seq >= first {
+					root = rank
+				}
+				a := shape(collective.KindBcast, 2, rank, root, 8)
+				var r Run
+				bs[rank].Start(&r, collective.KindBcast, &a, wire.Signature{Op: 1, Root: int32(root), Seq: seq})
+				if err := drive(&r); err != nil && !errors.As(err, &told) {
+					t.Fatal(err)
+				}
+			}
+		}
+		if told.Mine.Seq != first || told.Theirs.Seq != first {
+			t.Errorf("difference at %d: %v", first, told)
+		}
+	}
+}
+
+// A root runs ahead of the others as far as there is room for its posts, and what it has posted stays.
+func TestAhead(t *testing.T) {
+	for bytes, room := range map[int]int{1: depth, small: depth, small + 1: areas, Short: areas} {
+		bs := boards(t, newHost(2), 2)
+		received, posted := 0, 0
+		for received < 5*depth {
+			var r Run // it stays in line until there is room
+			for {
+				a := shape(collective.KindBcast, 2, 0, 0, bytes)
+				a.Recv[0], a.Recv[bytes-1] = byte(posted), byte(posted)
+				r = Run{}
+				bs[0].Start(&r, collective.KindBcast, &a, wire.Signature{Seq: uint32(posted)})
+				over, err := r.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !over {
+					break
+				}
+				posted++
+			}
+			if posted-received > room || posted < room || bytes > small && posted-received < room {
+				t.Fatalf("%d bytes: %d posted, %d received", bytes, posted, received)
+			}
+			for over := false; !over; received++ {
+				a := shape(collective.KindBcast, 2, 1, 0, bytes)
+				var q Run
+				bs[1].Start(&q, collective.KindBcast, &a, wire.Signature{Seq: uint32(received)})
+				if err := drive(&q); err != nil {
+					t.Fatal(err)
+				}
+				if a.Recv[0] != byte(received) || a.Recv[bytes-1] != byte(received) {
+					t.Fatalf("%d bytes: number %d brought %d", bytes, received, a.Recv[0])
+				}
+				var err error
+				if over, err = r.Next(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			posted++
 		}
 	}
 }

@@ -2,6 +2,7 @@ package board
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -12,7 +13,7 @@ type state uint8
 
 const (
 	queued state = iota // behind the run before it
-	before              // waits for all to have posted the number before
+	before              // waits for the room of its post
 	taking              // has posted; waits for what it takes
 	after               // is done; waits for those that touch its memory
 	over
@@ -27,24 +28,36 @@ type Run struct {
 	number uint64
 
 	state    state
-	long     bool
+	longest  int  // payload of all ranks
+	long     bool // what is longer than Short is opened
 	messages bool // see Messages
 	shared   bool // something of this rank's memory is open to peers
 
 	source, target []byte // what this rank opens: its own memory or the bounce buffers
 
-	// The wait in progress: for the words of ranks at to end-1 to reach need.
+	// The wait in progress: for ranks at to end-1 to reach need.
+	of       counter
 	at, end  int
 	need     uint64
-	compares bool // signatures
+	low      uint64 // of the counters that have
 	quieting bool
 }
+
+// counter is what a run waits for.
+type counter uint8
+
+const (
+	words counter = iota // of the number
+	endeds
+	freeds
+)
 
 // Start makes r this rank's part in its next collective. Args are those that the algorithms of package
 // collective take, and correct.
 func (b *Board) Start(r *Run, kind collective.Kind, args *collective.Args, sig wire.Signature) {
 	*r = Run{b: b, kind: kind, args: *args, sig: sig, number: b.started.Add(1)}
-	r.long = b.Longest(kind, len(args.Send), len(args.Recv)) > Short
+	r.longest = b.Longest(kind, len(args.Send), len(args.Recv))
+	r.long = r.longest > Short
 }
 
 // Messages tells, when a run is over, that it has done nothing, on no rank: the memory of some rank is out of
@@ -61,33 +74,29 @@ func (r *Run) Next() (isOver bool, err error) {
 			if b.ended.Load() != r.number-1 {
 				return false, nil
 			}
-			if r.number > 1 {
-				r.await(0, b.size, r.number-1, posted)
-				r.compares = !b.compared
-			}
 			r.state = before
+			r.awaitPost()
 		case before:
-			if err := r.arrived(&b.last); err != nil || r.at < r.end {
-				return false, err
+			if r.arrived(); r.at < r.end {
+				return false, nil
+			}
+			if !r.roomy() {
+				continue
 			}
 			r.post()
 			r.awaitPosts()
 			r.state = taking
 		case taking:
-			if err := r.arrived(&r.sig); err != nil || r.at < r.end {
+			if err := r.arrivedAlike(); err != nil || r.at < r.end {
 				return false, err
 			}
-			first, end := r.takes()
-			b.compared = first == 0 && end == b.size
 			switch {
 			case !r.long:
 				r.takeShort()
-				r.finish()
-				return true, nil
+				return r.finish()
 			case r.unreachable():
 				r.messages = true
-				r.finish()
-				return true, nil
+				return r.finish()
 			}
 			if err := r.takeLong(); err != nil {
 				return false, err
@@ -96,12 +105,11 @@ func (r *Run) Next() (isOver bool, err error) {
 			r.awaitDone()
 			r.state = after
 		case after:
-			if r.arrived(nil); r.at < r.end {
+			if r.arrived(); r.at < r.end {
 				return false, nil
 			}
 			r.copyOut()
-			r.finish()
-			return true, nil
+			return r.finish()
 		case over:
 			return true, nil
 		}
@@ -109,46 +117,102 @@ func (r *Run) Next() (isOver bool, err error) {
 }
 
 // finish ends the run, and begins the turn of the next one.
-func (r *Run) finish() {
-	r.b.last = r.sig
+func (r *Run) finish() (isOver bool, err error) {
+	b := r.b
+	own := &b.slots[b.rank]
+	if r.number%period == 0 {
+		// Of each two ranks one sees the other's post here, before either lets go of it.
+		if err := b.compareAll(r.number); err != nil {
+			return false, err
+		}
+		own.ended.Store(r.number)
+	}
+	if r.medium() {
+		own.freed.Store(r.number)
+	}
+	if r.number%period == 0 || r.medium() {
+		b.nudge()
+	}
 	r.state = over
 	r.source, r.target = nil, nil
-	r.b.ended.Store(r.number)
+	b.ended.Store(r.number)
+	return true, nil
 }
 
-// await begins a wait.
-func (r *Run) await(first, end int, number uint64, phase uint64) {
-	r.at, r.end, r.need = first, end, number<<phaseBits|phase
+// medium tells whether some rank's payload is in an area.
+func (r *Run) medium() bool { return !r.long && r.longest > small }
+
+// awaitPost begins the wait for the room of the post.
+func (r *Run) awaitPost() {
+	b := r.b
+	r.at, r.end, r.low = 0, 0, math.MaxUint64
+	if r.number > depth && b.allEnded < r.number-depth {
+		r.of, r.end, r.need = endeds, b.size, r.number-depth
+	} else if r.medium() && b.allFreed < b.usedBy[b.nextArea] {
+		r.of, r.end, r.need = freeds, b.size, b.usedBy[b.nextArea]
+	}
 }
 
-// arrived moves the wait on to the first rank that is not there yet, and compares the signatures of those
-// that are with mine.
-func (r *Run) arrived(mine *wire.Signature) error {
-	parity := r.need >> phaseBits & 1
-	for ; r.at < r.end; r.at++ {
-		s := &r.b.slots[r.at]
-		if !r.b.reached(s, r.need) {
-			return nil
-		}
-		if r.compares && mine != nil {
-			if theirs := signatureAt(s.posts[parity]); theirs != *mine {
-				return &MismatchError{Rank: r.at, Mine: *mine, Theirs: theirs}
-			}
+// roomy ends a wait of awaitPost's, and tells whether it was the last.
+func (r *Run) roomy() bool {
+	if r.end == 0 {
+		return true
+	}
+	if r.of == endeds {
+		r.b.allEnded = r.low
+	} else {
+		r.b.allFreed = r.low
+	}
+	r.awaitPost()
+	return r.end == 0
+}
+
+// await begins a wait for words.
+func (r *Run) await(first, end int, phase uint64) {
+	r.of, r.at, r.end, r.need = words, first, end, r.number<<phaseBits|phase
+}
+
+// arrived moves the wait on to the first rank that is not there yet.
+func (r *Run) arrived() {
+	for ; r.at < r.end && r.reached(); r.at++ {
+	}
+}
+
+// arrivedAlike is arrived, and compares the calls of those that are there with this rank's.
+func (r *Run) arrivedAlike() error {
+	for ; r.at < r.end && r.reached(); r.at++ {
+		if err := r.b.compare(r.at, r.number); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// reached tells whether a rank's word has come to need, and not to quit.
-func (b *Board) reached(s *slot, need uint64) bool {
+// reached tells whether the rank that the run waits for has come to what it needs, and not to quit.
+func (r *Run) reached() bool {
+	s := &r.b.slots[r.at]
 	if !s.met {
-		if s.incarnation.Load() != b.incarnation {
+		if s.incarnation.Load() != r.b.incarnation {
 			return false
 		}
 		s.met = true
 	}
-	w := s.words[need>>phaseBits&1].Load()
-	return w >= need && !(w&phaseMask == quit && w>>phaseBits == need>>phaseBits)
+	switch r.of {
+	case words:
+		w := s.words[r.number%depth].Load()
+		return w >= r.need && w != r.number<<phaseBits|quit
+	case endeds:
+		return r.counted(s.ended.Load())
+	}
+	return r.counted(s.freed.Load())
+}
+
+func (r *Run) counted(n uint64) bool {
+	if n < r.need {
+		return false
+	}
+	r.low = min(r.low, n)
+	return true
 }
 
 // Met tells whether Next would go on.
@@ -161,7 +225,7 @@ func (r *Run) Met() bool {
 	case r.state == over || r.at >= r.end:
 		return true
 	}
-	return r.b.reached(&r.b.slots[r.at], r.need)
+	return r.reached()
 }
 
 // Missing returns a rank that the run waits for.
@@ -175,7 +239,12 @@ func (r *Run) Missing() int {
 // store publishes a phase, and wakes who waits for it.
 func (r *Run) store(phase uint64) {
 	b := r.b
-	b.slots[b.rank].words[r.number&1].Store(r.number<<phaseBits | phase)
+	b.slots[b.rank].words[r.number%depth].Store(r.number<<phaseBits | phase)
+	b.nudge()
+}
+
+// nudge wakes who waits for what this rank has stored.
+func (b *Board) nudge() {
 	for peer := range b.size {
 		if peer != b.rank {
 			b.mem.Nudge(peer)
@@ -209,7 +278,7 @@ func (r *Run) Quiet() bool {
 			continue
 		}
 		s := &b.slots[r.at]
-		if w := s.words[r.number&1].Load(); s.incarnation.Load() == b.incarnation && w == r.number<<phaseBits|posted {
+		if w := s.words[r.number%depth].Load(); s.incarnation.Load() == b.incarnation && w == r.number<<phaseBits|posted {
 			return false
 		}
 	}
@@ -219,8 +288,7 @@ func (r *Run) Quiet() bool {
 // awaitPosts begins the wait for what the run takes.
 func (r *Run) awaitPosts() {
 	first, end := r.takes()
-	r.await(first, end, r.number, posted)
-	r.compares = true
+	r.await(first, end, posted)
 }
 
 // takes returns whose posts the run needs: ranks first to end-1.
@@ -274,7 +342,7 @@ func (r *Run) awaitDone() {
 			end = 0
 		}
 	}
-	r.await(0, end, r.number, done)
+	r.await(0, end, done)
 }
 
 // Longest returns the longest payload that any rank posts in a collective with such buffers; all ranks come
@@ -294,12 +362,11 @@ func (b *Board) Longest(kind collective.Kind, send, recv int) int {
 // post writes this rank's post.
 func (r *Run) post() {
 	b, a := r.b, &r.args
-	post := b.slots[b.rank].posts[r.number&1]
-	putSignature(post, &r.sig)
-	flags := post[offFlags : offFlags+4]
-	clear(flags)
+	post := b.slots[b.rank].posts[r.number%depth]
+	b.hash = putSignature(post, &r.sig, b.hash)
+	flags := byte(0)
 	if r.long {
-		flags[0] = r.open(post)
+		flags = r.open(post)
 	} else {
 		payload := a.Send
 		switch {
@@ -308,8 +375,16 @@ func (r *Run) post() {
 		case r.kind == collective.KindBcast:
 			payload = a.Recv
 		}
-		copy(post[offPayload:], payload)
+		dst := post[offPayload:]
+		if r.medium() && len(payload) > 0 {
+			flags = byte(b.nextArea) * secondArea
+			dst = b.slots[b.rank].areas[b.nextArea]
+			b.usedBy[b.nextArea] = r.number
+			b.nextArea ^= 1
+		}
+		copy(dst, payload)
 	}
+	post[offFlags] = flags
 	r.store(posted)
 }
 
@@ -321,7 +396,7 @@ func (r *Run) unreachable() bool {
 		first, end = r.args.Root, r.args.Root+1
 	}
 	for q := first; q < end; q++ {
-		if b.slots[q].posts[r.number&1][offFlags]&outOfReach != 0 {
+		if b.slots[q].posts[r.number%depth][offFlags]&outOfReach != 0 {
 			return true
 		}
 	}
@@ -333,7 +408,7 @@ func (r *Run) view(rank, at, n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	mem, err := r.b.mem.Map(rank, regionAt(r.b.slots[rank].posts[r.number&1], at), n)
+	mem, err := r.b.mem.Map(rank, regionAt(r.b.slots[rank].posts[r.number%depth], at), n)
 	if err != nil {
 		return nil, fmt.Errorf("board: memory of rank %d: %w", rank, err)
 	}

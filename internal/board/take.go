@@ -4,7 +4,16 @@ import "github.com/weft-hpc/weft/collective"
 
 // payload returns what a rank has posted.
 func (r *Run) payload(rank, n int) []byte {
-	return r.b.slots[rank].posts[r.number&1][offPayload : offPayload+n]
+	s := &r.b.slots[rank]
+	post := s.posts[r.number%depth]
+	if !r.medium() {
+		return post[offPayload : offPayload+n]
+	}
+	area := s.areas[0]
+	if post[offFlags]&secondArea != 0 {
+		area = s.areas[1]
+	}
+	return area[:n]
 }
 
 // takeShort carries out a run whose data are in the posts.
@@ -249,7 +258,7 @@ func (r *Run) takeLong() (err error) {
 func (r *Run) takeBcast(root bool) error {
 	b, n := r.b, len(r.args.Recv)
 	half := n
-	if r.helps() && b.slots[1-r.args.Root].posts[r.number&1][offFlags]&noTarget == 0 {
+	if r.helps() && b.slots[1-r.args.Root].posts[r.number%depth][offFlags]&noTarget == 0 {
 		half = n / 2 &^ 63
 	}
 	if root {
