@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/board"
+	"github.com/weft-hpc/weft/internal/cacheline"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -199,10 +200,12 @@ var crowdedBarrier = func() *collective.Algorithm {
 	return alg
 }()
 
-// signature checks what all collectives have in common, and returns what has to
+// sign checks what all collectives have in common, and sets sig to what has to
 // agree between the ranks, with the number of the call.
-func (c *Comm) signature(call *collCall) wire.Signature {
-	sig := wire.Signature{Op: call.op, Variant: call.variant, Root: int32(call.root), Count: call.count, Seq: c.coll.seq.Add(1)}
+func (c *Comm) sign(sig *wire.Signature, call *collCall) {
+	// Field by field, here and below: a processor that reads in one piece what it has just written
+	// in several waits for it.
+	sig.Op, sig.Variant, sig.Root, sig.Type, sig.Count, sig.Seq = call.op, call.variant, int32(call.root), 0, call.count, c.coll.last
 	if el := call.el; el != nil {
 		sig.Type = el.hash
 		if el.err != nil {
@@ -212,7 +215,6 @@ func (c *Comm) signature(call *collCall) wire.Signature {
 	if call.root < 0 || call.root >= c.size {
 		call.bad = c.errorf(call.name, fmt.Errorf("%w: root %d", ErrRank, call.root), "ranks here go from 0 to %d", c.size-1)
 	}
-	return sig
 }
 
 // blockStore holds where the blocks of a v form lie.
@@ -223,7 +225,9 @@ type blockStore struct {
 
 // args fills in the call's arguments for its algorithm. They use the store.
 func (st *blockStore) args(a *collective.Args, call *collCall) {
-	a.Send, a.Recv, a.Op, a.Root, a.Neighbors = call.send, call.recv, call.raw, call.root, call.neighbors
+	a.Send, a.Recv, a.Root, a.Neighbors = call.send, call.recv, call.root, call.neighbors
+	a.Op.Size, a.Op.Commutative, a.Op.Left, a.Op.Right, a.Op.Many = call.raw.Size, call.raw.Commutative, call.raw.Left, call.raw.Right, call.raw.Many
+	a.SendBlocks, a.RecvBlocks = nil, nil
 	if call.sendCounts.N != nil {
 		a.SendBlocks = st.set(0, &call.sendCounts, call.el.size)
 	}
@@ -246,17 +250,30 @@ func (st *blockStore) set(i int, counts *Counts, unit int) *collective.Blocks {
 // blocking collective at a time.
 type member struct {
 	c       *Comm
-	seq     atomic.Uint32 // of the last collective
-	busy    atomic.Bool
-	failed  atomic.Bool // a collective has told the program so
+	busy    atomic.Uint64 // 1 while one starts, or a blocking one is in progress
+	last    uint32        // number of the last one; for who is busy
+	failed  atomic.Bool   // a collective has told the program so
 	ctx     context.Context
 	sig     wire.Signature
 	store   blockStore
-	shared  board.Run // over shared memory
+	args    collective.Args // of shared
+	shared  board.Run       // over shared memory
 	scratch [4][]byte
 	ops     []*progress.Op // for posted messages
 	posted  int            // of ops, those in use
 }
+
+// begin makes this goroutine the one that takes the communicator's next number.
+func (m *member) begin(call *collCall) error {
+	if !m.busy.CompareAndSwap(0, 1) {
+		return m.c.errorf(call.name, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
+	}
+	m.last++
+	return nil
+}
+
+// end lets others begin.
+func (m *member) end() { cacheline.Publish(&m.busy, 0) }
 
 // refuse is a collective call that this rank cannot take part in.
 func (c *Comm) refuse(ctx context.Context, name string, why error) error {
@@ -279,10 +296,11 @@ func (c *Comm) collect(ctx context.Context, call collCall, run func(*member) err
 func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) error) error {
 	c.mustBeOpen()
 	m := &c.coll
-	if !m.busy.CompareAndSwap(false, true) {
-		return c.errorf(call.name, ErrConcurrent, "another goroutine is in a collective on it; give each goroutine a Dup of its own")
+	if err := m.begin(call); err != nil {
+		return err
 	}
-	m.ctx, m.sig = ctx, c.signature(call)
+	m.ctx = ctx
+	c.sign(&m.sig, call)
 	engine := c.w.engine
 	err, begun, messages := call.bad, false, true
 	var b *board.Board
@@ -304,11 +322,14 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 	if begun || err != nil {
 		engine.EndCollective(c.comm, m.sig.Seq, err)
 	}
-	if b != nil {
+	if b != nil && err != nil {
 		m.settle()
 	}
 	m.ctx = nil
-	m.busy.Store(false)
+	if b != nil && !b.Idle() {
+		engine.Kick() // a nonblocking one has waited for this one
+	}
+	m.end()
 	switch {
 	case err == nil:
 		return nil

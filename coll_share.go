@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
-	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/transport"
@@ -77,42 +77,43 @@ func (m *member) share(b *board.Board, call *collCall) (begun, messages bool, er
 	if err := engine.Usable(c.comm); err != nil {
 		return false, false, err
 	}
-	var a collective.Args
-	m.store.args(&a, call)
+	m.store.args(&m.args, call)
 	r := &m.shared
-	b.Start(r, collOps[call.op].kind, &a, m.sig)
-	defer func() {
-		if err != nil {
-			r.Quit()
-		}
-	}()
+	b.Start(r, collOps[call.op].kind, &m.args, &m.sig)
 	for {
-		over, failed := nextOf(r)
-		if over {
-			if !b.Idle() {
-				engine.Kick() // a nonblocking one has waited for this one
-			}
-			return begun, r.Messages(), nil
-		}
-		if failed == nil {
+		over, err := nextOf(r, call.raw.Left != nil)
+		if err == nil && !over {
 			var now bool
-			now, failed = engine.Until(m.ctx, c.comm, &m.sig, r)
+			now, err = engine.Until(m.ctx, c.comm, &m.sig, r)
 			begun = begun || now
 		}
-		if failed != nil {
-			return begun, false, failed
+		switch {
+		case err != nil:
+			r.Quit()
+			return begun, false, err
+		case over:
+			return begun, r.Messages(), nil
 		}
 	}
 }
 
-// nextOf is Next of a run whose operator may panic.
-func nextOf(r *board.Run) (over bool, err error) {
-	defer recoverOperator(&err)
-	over, err = r.Next()
-	if mismatch, ok := errors.AsType[*board.MismatchError](err); ok {
-		err = &proto.MismatchError{Rank: int32(mismatch.Rank), Mine: mismatch.Mine, Theirs: mismatch.Theirs}
+// nextOf is Next of a run, which may call an operator that panics.
+func nextOf(r *board.Run, reduces bool) (over bool, err error) {
+	if reduces {
+		defer recoverOperator(&err)
 	}
-	return over, err
+	if over, err = r.Next(); err == nil {
+		return over, nil
+	}
+	return false, mismatchOf(err)
+}
+
+// mismatchOf returns the error with a mismatch in the form that messages give it.
+func mismatchOf(err error) error {
+	if m, ok := errors.AsType[*board.MismatchError](err); ok {
+		return &proto.MismatchError{Rank: int32(m.Rank), Mine: m.Mine, Theirs: m.Theirs}
+	}
+	return err
 }
 
 // settle returns when no peer touches this rank's memory any more, after a run that failed and of
@@ -139,6 +140,8 @@ func (s sharedMemory) Reach(mem []byte) (wire.Region, bool) { return s.c.shared.
 func (s sharedMemory) Map(rank int, r wire.Region, n int) ([]byte, error) {
 	return s.c.shared.mapper.Map(s.world(rank), r, n)
 }
+
+func (s sharedMemory) Asleep(rank int) *atomic.Uint32 { return s.c.shared.mapper.Asleep(s.world(rank)) }
 
 func (s sharedMemory) Nudge(rank int) { s.c.shared.mapper.Nudge(s.world(rank)) }
 
@@ -169,8 +172,8 @@ func (c *Comm) disagreement() error {
 	if c.shared.board == nil {
 		return nil
 	}
-	if mismatch, ok := errors.AsType[*board.MismatchError](c.shared.board.Disagreement()); ok {
-		return c.collectiveError(context.Background(), "Close", &proto.MismatchError{Rank: int32(mismatch.Rank), Mine: mismatch.Mine, Theirs: mismatch.Theirs})
+	if err := c.shared.board.Disagreement(); err != nil {
+		return c.collectiveError(context.Background(), "Close", mismatchOf(err))
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ type collRun struct {
 	task  progress.Task
 	sched collective.Schedule
 	store blockStore
-	next  int // step
+	args  collective.Args // of a shared run
+	next  int             // step
 	sig   wire.Signature
 
 	call             *collCall // of a run that has not recorded its steps, nor may need to
@@ -36,7 +37,13 @@ func (r *collRun) record(c *Comm, call *collCall) (*collective.Algorithm, collec
 func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	c.mustBeOpen()
 	r := s.add(c, call.name, call.el, NoRank, NoRank)
-	sig := c.signature(call)
+	if err := c.coll.begin(call); err != nil {
+		r.failed = err
+		return r
+	}
+	defer c.coll.end()
+	var sig wire.Signature
+	c.sign(&sig, call)
 	err := call.bad
 	var b *board.Board
 	if err == nil {
@@ -64,9 +71,8 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	r.run = run
 	run.c, run.sig, run.next = c, sig, 0
 	if run.shared, run.quitting = b != nil, false; b != nil {
-		var a collective.Args
-		run.store.args(&a, call)
-		b.Start(&run.share, collOps[call.op].kind, &a, sig)
+		run.store.args(&run.args, call)
+		b.Start(&run.share, collOps[call.op].kind, &run.args, &run.sig)
 	}
 	c.w.engine.StartTask(&run.task, c.comm, sig, run, &r.op)
 	return r
@@ -76,7 +82,7 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 	defer recoverOperator(&err)
 	if r.shared {
-		over, err := nextOf(&r.share)
+		over, err := nextOf(&r.share, true)
 		if !over {
 			if err == nil {
 				t.Watch(&r.share)

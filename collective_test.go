@@ -242,6 +242,29 @@ func TestConcurrentCollectives(t *testing.T) {
 	})
 }
 
+// A nonblocking one does not start in the middle of a blocking one either.
+func TestNonblockingInsideBlocking(t *testing.T) {
+	wefttest.Run(t, 2, func(ctx context.Context, c *weft.Comm) error {
+		s := c.Scope(ctx)
+		var inside error
+		op := weft.OpFunc("nested", true, func(a, b int) int {
+			if inside == nil {
+				weft.Ibarrier(s, c)
+				inside = s.Wait()
+			}
+			return a + b
+		})
+		sum, err := weft.AllreduceValue(ctx, c, 1, op)
+		if err != nil || sum != 2 {
+			return fmt.Errorf("the blocking one: %d, %w", sum, err)
+		}
+		if err := weft.Barrier(ctx, c); err != nil {
+			return err
+		}
+		return expectConcurrent(inside)
+	})
+}
+
 func expectConcurrent(err error) error {
 	if !errors.Is(err, weft.ErrConcurrent) || !strings.Contains(err.Error(), "Dup") {
 		return fmt.Errorf("second collective: %v, want ErrConcurrent", err)

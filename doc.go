@@ -52,7 +52,8 @@
 // # Goroutines
 //
 // Any number of goroutines may use a communicator at once; for collectives, one
-// at a time: a second one gets ErrConcurrent, and uses [Comm.Dup]. Messages move
+// at a time: a second one, started while a blocking one runs, gets ErrConcurrent, and
+// uses [Comm.Dup]. Messages move
 // also while no goroutine is in a call: an I/O goroutine matches and answers
 // them.
 //

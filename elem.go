@@ -11,6 +11,7 @@ import (
 // elem is what is known of an element type.
 type elem struct {
 	typ  reflect.Type
+	at   uintptr // typ's address
 	size int
 	hash uint32 // of the layout, never zero; goes with every message
 	err  error  // why the type cannot be sent, or nil
@@ -26,8 +27,9 @@ var (
 
 func elemOf[T any]() *elem {
 	typ := reflect.TypeFor[T]()
-	slot := &elemCache[typeAddress(typ)>>5%uintptr(len(elemCache))]
-	if e := slot.Load(); e != nil && e.typ == typ {
+	at := typeAddress(typ)
+	slot := &elemCache[at>>5%uintptr(len(elemCache))]
+	if e := slot.Load(); e != nil && e.at == at {
 		return e
 	}
 	e := lookupElem(typ)
@@ -39,7 +41,7 @@ func lookupElem(typ reflect.Type) *elem {
 	if e, ok := elemMap.Load(typ); ok {
 		return e.(*elem)
 	}
-	e := &elem{typ: typ, size: int(typ.Size())}
+	e := &elem{typ: typ, at: typeAddress(typ), size: int(typ.Size())}
 	h := fnv.New32a()
 	describe := func(s string) { h.Write([]byte(s)) }
 	if bad := layout(typ, describe); bad != "" {

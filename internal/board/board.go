@@ -79,6 +79,8 @@ type Memory interface {
 	Reach(mem []byte) (wire.Region, bool)
 	// Map returns n bytes of what a peer's Reach has described.
 	Map(rank int, r wire.Region, n int) ([]byte, error)
+	// Asleep returns a word that is not zero while a rank sleeps, or is about to.
+	Asleep(rank int) *atomic.Uint32
 	// Nudge has a rank that sleeps look at the posts.
 	Nudge(rank int)
 	// Alloc and Free manage memory of this rank's that is in reach.
@@ -92,6 +94,7 @@ type Board struct {
 	rank, size  int
 	incarnation uint32
 	slots       []slot // by rank
+	peers       []peer
 
 	started atomic.Uint64 // runs of this rank so far
 	ended   atomic.Uint64 // those that are over, in order
@@ -120,6 +123,12 @@ type slot struct {
 	areas       [areas][]byte
 }
 
+// peer is another rank.
+type peer struct {
+	rank   int
+	asleep *atomic.Uint32
+}
+
 // New returns a rank's view of a group's slots, and prepares its own. incarnation is not zero, the same
 // on all ranks, and another than that of the communicator that had the slots before.
 func New(mem Memory, rank, size int, incarnation uint32) (*Board, error) {
@@ -130,11 +139,16 @@ func New(mem Memory, rank, size int, incarnation uint32) (*Board, error) {
 		if err != nil {
 			return nil, fmt.Errorf("board: slot of rank %d: %w", r, err)
 		}
+		if r != rank {
+			b.peers = append(b.peers, peer{r, mem.Asleep(r)})
+		}
 		s := &b.slots[r]
 		s.incarnation = word32(raw, offIncarnation)
 		s.ended, s.freed = word64(raw, offEnded), word64(raw, offFreed)
 		for i := range s.posts {
-			at := offPosts + i*postSize
+			// Not in order: a processor that finds a pattern fetches what is next, from under the rank
+			// that writes it.
+			at := offPosts + int(bits.Reverse8(uint8(i))/(256/depth))*postSize
 			s.posts[i] = raw[at : at+postSize : at+postSize]
 			s.words[i] = word64(raw, at+offWord)
 		}

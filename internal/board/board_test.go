@@ -26,7 +26,6 @@ type host struct {
 	far    func(rank int, mem []byte) bool // memory that nobody maps; nil: none
 	full   bool                            // nothing can be allocated
 	allocs atomic.Int32                    // less those freed
-	nudges atomic.Int32
 }
 
 func newHost(n int) *host {
@@ -68,7 +67,9 @@ func (m *rankMemory) Map(rank int, r wire.Region, n int) ([]byte, error) {
 	return m.open[r.Addr], nil
 }
 
-func (m *rankMemory) Nudge(int) { m.nudges.Add(1) }
+func (m *rankMemory) Asleep(int) *atomic.Uint32 { return new(atomic.Uint32) }
+
+func (m *rankMemory) Nudge(int) {}
 
 func (m *rankMemory) Alloc(n int) ([]byte, error) {
 	if m.full {
@@ -156,7 +157,7 @@ func (w *world) run(n int, kind collective.Kind, args func(rank int) collective.
 				}
 			}
 			var r Run
-			b.Start(&r, kind, &a, wire.Signature{Op: uint8(kind), Root: int32(a.Root), Seq: seq})
+			b.Start(&r, kind, &a, &wire.Signature{Op: uint8(kind), Root: int32(a.Root), Seq: seq})
 			errs[rank] = drive(&r)
 		})
 	}
@@ -222,7 +223,7 @@ func TestOutOfReach(t *testing.T) {
 					all.Go(func() {
 						a := shape(kind, n, rank, 3, bytes/n*n)
 						var r Run
-						b.Start(&r, kind, &a, wire.Signature{Seq: uint32(round)})
+						b.Start(&r, kind, &a, &wire.Signature{Seq: uint32(round)})
 						err := drive(&r)
 						if want := round != 1; want != (err == errMessages) {
 							t.Errorf("rank %d, %d bytes: %v", rank, bytes, err)
@@ -262,7 +263,7 @@ func TestMismatch(t *testing.T) {
 		all.Go(func() {
 			a := shape(kinds[rank], n, rank, 0, 8)
 			var r Run
-			b.Start(&r, kinds[rank], &a, wire.Signature{Op: uint8(kinds[rank]), Seq: 1, Count: 8})
+			b.Start(&r, kinds[rank], &a, &wire.Signature{Op: uint8(kinds[rank]), Seq: 1, Count: 8})
 			err := drive(&r)
 			mismatch, ok := errors.AsType[*MismatchError](err)
 			if !ok || mismatch.Mine.Op != uint8(kinds[rank]) || mismatch.Theirs.Op == mismatch.Mine.Op {
@@ -284,7 +285,7 @@ func TestLateMismatch(t *testing.T) {
 	for rank, b := range bs { // each is the root
 		a := shape(collective.KindBcast, 2, rank, rank, 8)
 		var r Run
-		b.Start(&r, collective.KindBcast, &a, wire.Signature{Op: 1, Root: int32(rank), Seq: 1})
+		b.Start(&r, collective.KindBcast, &a, &wire.Signature{Op: 1, Root: int32(rank), Seq: 1})
 		if err := drive(&r); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +297,7 @@ func TestLateMismatch(t *testing.T) {
 	}
 	runs := make([]Run, 2)
 	for rank, b := range bs { // the second one finds the first one's post
-		b.Start(&runs[rank], collective.KindBarrier, &collective.Args{}, wire.Signature{Op: 2, Seq: 2})
+		b.Start(&runs[rank], collective.KindBarrier, &collective.Args{}, &wire.Signature{Op: 2, Seq: 2})
 		_, err := runs[rank].Next()
 		if mismatch, ok := errors.AsType[*MismatchError](err); ok != (rank == 1) || ok && (mismatch.Mine.Op != 1 || mismatch.Theirs.Root != 0) {
 			t.Errorf("rank %d: %v", rank, err)
@@ -321,7 +322,7 @@ func TestMismatchFarBehind(t *testing.T) {
 				}
 				a := shape(collective.KindBcast, 2, rank, root, 8)
 				var r Run
-				bs[rank].Start(&r, collective.KindBcast, &a, wire.Signature{Op: 1, Root: int32(root), Seq: seq})
+				bs[rank].Start(&r, collective.KindBcast, &a, &wire.Signature{Op: 1, Root: int32(root), Seq: seq})
 				if err := drive(&r); err != nil && !errors.As(err, &told) {
 					t.Fatal(err)
 				}
@@ -344,7 +345,7 @@ func TestAhead(t *testing.T) {
 				a := shape(collective.KindBcast, 2, 0, 0, bytes)
 				a.Recv[0], a.Recv[bytes-1] = byte(posted), byte(posted)
 				r = Run{}
-				bs[0].Start(&r, collective.KindBcast, &a, wire.Signature{Seq: uint32(posted)})
+				bs[0].Start(&r, collective.KindBcast, &a, &wire.Signature{Seq: uint32(posted)})
 				over, err := r.Next()
 				if err != nil {
 					t.Fatal(err)
@@ -360,7 +361,7 @@ func TestAhead(t *testing.T) {
 			for over := false; !over; received++ {
 				a := shape(collective.KindBcast, 2, 1, 0, bytes)
 				var q Run
-				bs[1].Start(&q, collective.KindBcast, &a, wire.Signature{Seq: uint32(received)})
+				bs[1].Start(&q, collective.KindBcast, &a, &wire.Signature{Seq: uint32(received)})
 				if err := drive(&q); err != nil {
 					t.Fatal(err)
 				}
@@ -386,7 +387,7 @@ func TestIncarnations(t *testing.T) {
 			all.Go(func() {
 				for i := range uint32(10) {
 					var r Run
-					b.Start(&r, collective.KindBarrier, &collective.Args{}, wire.Signature{Seq: i})
+					b.Start(&r, collective.KindBarrier, &collective.Args{}, &wire.Signature{Seq: i})
 					if err := drive(&r); err != nil {
 						t.Error(err)
 					}
@@ -401,7 +402,7 @@ func TestIncarnations(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r Run
-	first.Start(&r, collective.KindBarrier, &collective.Args{}, wire.Signature{})
+	first.Start(&r, collective.KindBarrier, &collective.Args{}, &wire.Signature{})
 	if over, err := r.Next(); over || err != nil {
 		t.Fatalf("a barrier with a rank of another communicator: %t %v", over, err)
 	}
@@ -410,7 +411,7 @@ func TestIncarnations(t *testing.T) {
 		t.Fatal(err)
 	}
 	var q Run
-	second.Start(&q, collective.KindBarrier, &collective.Args{}, wire.Signature{})
+	second.Start(&q, collective.KindBarrier, &collective.Args{}, &wire.Signature{})
 	if err := errors.Join(drive(&q), drive(&r)); err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +430,7 @@ func TestTurns(t *testing.T) {
 				a := shape(collective.KindAllreduce, n, rank, 0, Short-runs/2+i)
 				a.Send[0] = byte(i)
 				outs[i] = a.Recv
-				b.Start(&rs[i], collective.KindAllreduce, &a, wire.Signature{Seq: uint32(i)})
+				b.Start(&rs[i], collective.KindAllreduce, &a, &wire.Signature{Seq: uint32(i)})
 			}
 			left := rand.New(rand.NewPCG(1, uint64(rank))).Perm(runs)
 			for len(left) > 0 {
@@ -469,7 +470,7 @@ func TestQuit(t *testing.T) {
 			all.Go(func() {
 				a := shape(kind, n, rank, 1, bytes)
 				var r Run
-				b.Start(&r, kind, &a, wire.Signature{})
+				b.Start(&r, kind, &a, &wire.Signature{})
 				for i := 0; ; i++ {
 					over, err := r.Next()
 					if err != nil {
@@ -528,8 +529,9 @@ func TestAllocations(t *testing.T) {
 	b := boards(t, newHost(1), 1)[0]
 	a := shape(collective.KindAllreduce, 1, 0, 0, 64)
 	var r Run
+	var sig wire.Signature
 	if allocs := testing.AllocsPerRun(100, func() {
-		b.Start(&r, collective.KindAllreduce, &a, wire.Signature{})
+		b.Start(&r, collective.KindAllreduce, &a, &sig)
 		if over, err := r.Next(); !over || err != nil {
 			t.Fatal(over, err)
 		}

@@ -5,24 +5,34 @@
 // # Posts
 //
 // Each rank of a communicator has a [SlotSize] slot, which it writes and all read. It holds an
-// incarnation, which tells slots of this communicator from what an earlier one left there, and
-// two posts. The collectives of a communicator are numbered; number n uses post n&1:
+// incarnation, which tells slots of this communicator from what an earlier one left there, two
+// counters, sixteen posts, and two areas for what does not fit into a post. The collectives of a
+// communicator are numbered; number n uses post n%16:
 //
 //	word       u64: n<<3 | phase, stored last
-//	signature  24 bytes: what the rank called, so that ranks that disagree find out
-//	flags      u32
+//	hash       u64: of what the rank called up to here, so that ranks that disagree find out
+//	signature  24 bytes: what it called
+//	flags      u8
 //	payload    what the rank gives, if that is short; else where it is
 //
-// Word, signature and a payload of 24 bytes are one cache line. The phases of a number only grow:
+// All of it and a payload of 16 bytes are one cache line. The phases of a number only grow:
 //
 //	posted   the post can be read
 //	done     this rank touches nobody's memory for this number any more
 //	quit     this rank has given up, and wants its memory back
 //
-// A post is written over when nobody reads it any more: a rank posts n when all have posted n-1,
-// and posts n-1 when it is through with n-2. Runs of one rank end in their order. So
-// the posts of n-2 are free; nobody has to acknowledge them; and a rank that has nothing to
-// wait for, as the root of a broadcast, may be two collectives ahead.
+// A post is written over when nobody reads it any more: a rank posts n when the first counter of all
+// ranks has come to n-16. It says which collectives a rank has ended, and moves every eighth one, so
+// that the line that it is in seldom travels. A rank that has nothing to wait for, as the root of a
+// broadcast, may be fifteen collectives ahead. The second counter says the same of the areas, each time
+// one was used: there a rank is two ahead at most. Runs of one rank end in their order.
+//
+// # Disagreement
+//
+// Whoever takes a post compares its hash with that of its own calls. Ranks that take nothing of each
+// other compare theirs before they move the first counter: each has posted, and then looks, so the one
+// that comes second sees both, and all calls since the counter moved last still stand in the posts. The first
+// that differs is the error's.
 //
 // # Short and long
 //

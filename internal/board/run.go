@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/cacheline"
 	"github.com/weft-hpc/weft/internal/wire"
 )
 
@@ -23,8 +24,8 @@ const (
 type Run struct {
 	b      *Board
 	kind   collective.Kind
-	args   collective.Args
-	sig    wire.Signature
+	args   *collective.Args
+	sig    *wire.Signature
 	number uint64
 
 	state    state
@@ -53,9 +54,15 @@ const (
 )
 
 // Start makes r this rank's part in its next collective. Args are those that the algorithms of package
-// collective take, and correct.
-func (b *Board) Start(r *Run, kind collective.Kind, args *collective.Args, sig wire.Signature) {
-	*r = Run{b: b, kind: kind, args: *args, sig: sig, number: b.started.Add(1)}
+// collective take, and correct. They and the signature are r's until it is over. One goroutine at a time calls it.
+func (b *Board) Start(r *Run, kind collective.Kind, args *collective.Args, sig *wire.Signature) {
+	// One after the other: a Run made elsewhere and copied here costs as much as all the rest.
+	r.b, r.kind, r.args, r.sig = b, kind, args, sig
+	r.number = b.started.Load() + 1
+	cacheline.Publish(&b.started, r.number)
+	r.state, r.messages, r.shared, r.quieting = queued, false, false, false
+	r.source, r.target = nil, nil
+	r.at, r.end = 0, 0
 	r.longest = b.Longest(kind, len(args.Send), len(args.Recv))
 	r.long = r.longest > Short
 }
@@ -74,17 +81,20 @@ func (r *Run) Next() (isOver bool, err error) {
 			if b.ended.Load() != r.number-1 {
 				return false, nil
 			}
+			r.awaitRoom()
 			r.state = before
-			r.awaitPost()
 		case before:
-			if r.arrived(); r.at < r.end {
-				return false, nil
-			}
-			if !r.roomy() {
+			if r.at < r.end {
+				if r.arrived(); r.at < r.end {
+					return false, nil
+				}
+				r.noteRoom()
+				r.awaitRoom()
 				continue
 			}
 			r.post()
-			r.awaitPosts()
+			first, end := r.takes()
+			r.await(first, end, posted)
 			r.state = taking
 		case taking:
 			if err := r.arrivedAlike(); err != nil || r.at < r.end {
@@ -119,52 +129,60 @@ func (r *Run) Next() (isOver bool, err error) {
 // finish ends the run, and begins the turn of the next one.
 func (r *Run) finish() (isOver bool, err error) {
 	b := r.b
-	own := &b.slots[b.rank]
+	if own := &b.slots[b.rank]; r.number%period == 0 || r.medium() {
+		if err := r.release(own); err != nil {
+			return false, err
+		}
+	}
+	r.state = over
+	r.source, r.target = nil, nil
+	cacheline.Publish(&b.ended, r.number)
+	if (r.kind == collective.KindBcast || r.kind == collective.KindScatter) && r.args.Root != b.rank {
+		cacheline.Fetch(b.slots[r.args.Root].words[(r.number+1)%depth])
+	}
+	cacheline.Own(b.slots[b.rank].words[(r.number+1)%depth]) // peers have read what is written next
+	return true, nil
+}
+
+// release lets peers write over what this rank has read, now and then.
+func (r *Run) release(own *slot) error {
+	b := r.b
 	if r.number%period == 0 {
 		// Of each two ranks one sees the other's post here, before either lets go of it.
 		if err := b.compareAll(r.number); err != nil {
-			return false, err
+			return err
 		}
 		own.ended.Store(r.number)
 	}
 	if r.medium() {
 		own.freed.Store(r.number)
 	}
-	if r.number%period == 0 || r.medium() {
-		b.nudge()
-	}
-	r.state = over
-	r.source, r.target = nil, nil
-	b.ended.Store(r.number)
-	return true, nil
+	b.nudge()
+	return nil
 }
 
 // medium tells whether some rank's payload is in an area.
 func (r *Run) medium() bool { return !r.long && r.longest > small }
 
-// awaitPost begins the wait for the room of the post.
-func (r *Run) awaitPost() {
+// awaitRoom begins the wait for the room of the post, if there is not enough yet.
+func (r *Run) awaitRoom() {
 	b := r.b
-	r.at, r.end, r.low = 0, 0, math.MaxUint64
-	if r.number > depth && b.allEnded < r.number-depth {
-		r.of, r.end, r.need = endeds, b.size, r.number-depth
-	} else if r.medium() && b.allFreed < b.usedBy[b.nextArea] {
-		r.of, r.end, r.need = freeds, b.size, b.usedBy[b.nextArea]
+	r.at, r.end = 0, 0
+	switch {
+	case b.allEnded+depth < r.number:
+		r.of, r.end, r.need, r.low = endeds, b.size, r.number-depth, math.MaxUint64
+	case r.medium() && b.allFreed < b.usedBy[b.nextArea]:
+		r.of, r.end, r.need, r.low = freeds, b.size, b.usedBy[b.nextArea], math.MaxUint64
 	}
 }
 
-// roomy ends a wait of awaitPost's, and tells whether it was the last.
-func (r *Run) roomy() bool {
-	if r.end == 0 {
-		return true
-	}
+// noteRoom ends such a wait.
+func (r *Run) noteRoom() {
 	if r.of == endeds {
 		r.b.allEnded = r.low
 	} else {
 		r.b.allFreed = r.low
 	}
-	r.awaitPost()
-	return r.end == 0
 }
 
 // await begins a wait for words.
@@ -180,8 +198,15 @@ func (r *Run) arrived() {
 
 // arrivedAlike is arrived, and compares the calls of those that are there with this rank's.
 func (r *Run) arrivedAlike() error {
-	for ; r.at < r.end && r.reached(); r.at++ {
-		if err := r.b.compare(r.at, r.number); err != nil {
+	b := r.b
+	for ; r.at < r.end; r.at++ {
+		if r.at == b.rank {
+			continue
+		}
+		if !r.reached() {
+			break
+		}
+		if err := b.compare(r.at, r.number); err != nil {
 			return err
 		}
 	}
@@ -245,9 +270,9 @@ func (r *Run) store(phase uint64) {
 
 // nudge wakes who waits for what this rank has stored.
 func (b *Board) nudge() {
-	for peer := range b.size {
-		if peer != b.rank {
-			b.mem.Nudge(peer)
+	for i := range b.peers {
+		if p := &b.peers[i]; p.asleep.Load() != 0 {
+			b.mem.Nudge(p.rank)
 		}
 	}
 }
@@ -283,12 +308,6 @@ func (r *Run) Quiet() bool {
 		}
 	}
 	return true
-}
-
-// awaitPosts begins the wait for what the run takes.
-func (r *Run) awaitPosts() {
-	first, end := r.takes()
-	r.await(first, end, posted)
 }
 
 // takes returns whose posts the run needs: ranks first to end-1.
@@ -361,9 +380,9 @@ func (b *Board) Longest(kind collective.Kind, send, recv int) int {
 
 // post writes this rank's post.
 func (r *Run) post() {
-	b, a := r.b, &r.args
+	b, a := r.b, r.args
 	post := b.slots[b.rank].posts[r.number%depth]
-	b.hash = putSignature(post, &r.sig, b.hash)
+	b.hash = putSignature(post, r.sig, b.hash)
 	flags := byte(0)
 	if r.long {
 		flags = r.open(post)

@@ -18,7 +18,7 @@ func (r *Run) payload(rank, n int) []byte {
 
 // takeShort carries out a run whose data are in the posts.
 func (r *Run) takeShort() {
-	b, a := r.b, &r.args
+	b, a := r.b, r.args
 	n, root := len(a.Send), b.rank == a.Root
 	switch r.kind {
 	case collective.KindBcast:
@@ -83,7 +83,7 @@ func fold(op *collective.Op, dst []byte, sources [][]byte) {
 
 // own returns what this rank lets peers read and write.
 func (r *Run) own() (source, target []byte) {
-	a, root := &r.args, r.b.rank == r.args.Root
+	a, root := r.args, r.b.rank == r.args.Root
 	switch r.kind {
 	case collective.KindBcast:
 		switch {
@@ -186,7 +186,7 @@ func (r *Run) copyOut() {
 
 // takeLong carries out a run whose data are in the ranks' memory.
 func (r *Run) takeLong() (err error) {
-	b, a := r.b, &r.args
+	b, a := r.b, r.args
 	n, root := len(a.Send), b.rank == a.Root
 	switch r.kind {
 	case collective.KindBcast:

@@ -21,7 +21,7 @@ const module = "github.com/weft-hpc/weft"
 // explained in ARCHITECTURE.md.
 const layers = `
 # Leaves know nothing of the others.
-internal/wire internal/arena internal/pause internal/kernel internal/kernel/gen: -
+internal/wire internal/arena internal/pause internal/cacheline internal/kernel internal/kernel/gen: -
 internal/control internal/topo internal/batch internal/plane internal/pmi internal/tm: -
 internal/lint: -
 collective rdma: -
@@ -40,7 +40,7 @@ internal/proto: internal/wire internal/match
 internal/check: internal/topo
 
 # Collectives over memory that all ranks map.
-internal/board: collective internal/wire
+internal/board: collective internal/wire internal/cacheline
 
 # Transports move frames, and never know each other.
 internal/transport: internal/wire

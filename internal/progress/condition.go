@@ -28,6 +28,9 @@ type watch struct {
 
 // Usable returns why nothing new may start on m, or nil.
 func (e *Engine) Usable(m *proto.Comm) error {
+	if !m.Revoked() && !e.over.Load() {
+		return nil // without a lock
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

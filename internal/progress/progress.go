@@ -105,11 +105,12 @@ type Engine struct {
 	role    atomic.Int32
 	asleep  atomic.Bool // the poller sleeps in a transport
 	parked  atomic.Int32
-	parking []*Op  // operations whose goroutines are parked, guarded by mu
-	pool    []*Op  // for blocking calls, guarded by mu
-	polled  uint64 // polls by the program so far, guarded by mu
-	closed  bool   // the transports are not touched any more, guarded by mu
-	leaving bool   // this rank has said goodbye, guarded by mu
+	parking []*Op       // operations whose goroutines are parked, guarded by mu
+	pool    []*Op       // for blocking calls, guarded by mu
+	polled  uint64      // polls by the program so far, guarded by mu
+	over    atomic.Bool // closed, for those without mu
+	closed  bool        // the transports are not touched any more, guarded by mu
+	leaving bool        // this rank has said goodbye, guarded by mu
 	remote  remotes
 	ready   []*Task // that can go on, guarded by mu
 	watches []watch // guarded by mu

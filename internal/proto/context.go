@@ -2,6 +2,7 @@ package proto
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/weft-hpc/weft/internal/match"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -32,6 +33,7 @@ type Comm struct {
 	P2P, Coll *Context
 	members   []int32 // world ranks
 	revoked   error
+	ended     atomic.Bool // is set with it, for those who do not hold the core
 }
 
 // Context is one matching space of one communicator.
@@ -89,6 +91,9 @@ func (m *Comm) Members() []int32 { return m.members }
 
 // Err returns why the communicator is revoked, or nil.
 func (m *Comm) Err() error { return m.revoked }
+
+// Revoked tells whether Err is not nil. Any goroutine may ask.
+func (m *Comm) Revoked() bool { return m.ended.Load() }
 
 // Open opens the communicator with the id of its point-to-point context, whose
 // members are the given world ranks, this process being members[rank].

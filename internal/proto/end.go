@@ -328,6 +328,7 @@ func (c *Core) revokeFrame(peer int32, h *wire.Header, payload []byte) error {
 
 func (c *Core) revoke(m *Comm, err error) {
 	m.revoked = err
+	m.ended.Store(true)
 	for _, x := range []*Context{m.P2P, m.Coll} {
 		x.queue.EachMessage(func(n *match.Node[*Message]) {
 			x.queue.RemoveMessage(n)

@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/weft-hpc/weft/internal/wire"
+import (
+	"sync/atomic"
+
+	"github.com/weft-hpc/weft/internal/wire"
+)
 
 // A Remote is a Transport that works on windows: memory that its owner has
 // granted to peers, which read and write it without the owner's help.
@@ -72,6 +76,9 @@ type Mapper interface {
 	// that all ranks map, from the start of a page, zeros at first. Slots are there without any
 	// message, and who uses them for what is for the caller to know.
 	Slot(rank, number int) ([]byte, error)
+
+	// Asleep returns a word that is not zero while a peer has Armed.
+	Asleep(peer int) *atomic.Uint32
 
 	// Nudge ends the Wait of a peer that has Armed, so that it sees what was written to memory.
 	Nudge(peer int)

@@ -117,11 +117,15 @@ func (t *Transport) Slot(rank, number int) ([]byte, error) {
 	return t.seg.mem[at : at+transport.SlotSize : at+transport.SlotSize], nil
 }
 
+// Asleep implements transport.Mapper.
+func (t *Transport) Asleep(peer int) *atomic.Uint32 {
+	return at32(t.seg.mem, t.seg.block(t.indexOf(peer))+offArmed)
+}
+
 // Nudge implements transport.Mapper.
 func (t *Transport) Nudge(peer int) {
-	i := t.indexOf(peer)
-	if armed := at32(t.seg.mem, t.seg.block(i)+offArmed); armed.Load() != 0 && t.users.enter() {
-		t.nudge(i, armed)
+	if armed := t.Asleep(peer); armed.Load() != 0 && t.users.enter() {
+		t.nudge(t.indexOf(peer), armed)
 		t.users.leave()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -59,9 +60,12 @@ func (t mapper) Slot(rank, number int) ([]byte, error) {
 	return t.f.slots[key], nil
 }
 
+// Asleep implements transport.Mapper.
+func (t mapper) Asleep(peer int) *atomic.Uint32 { return &t.f.ranks[peer].armed }
+
 // Nudge implements transport.Mapper.
 func (t mapper) Nudge(peer int) {
-	if p := t.f.ranks[peer]; p.armed.Load() {
+	if p := t.f.ranks[peer]; p.armed.Load() != 0 {
 		p.parked.wake()
 	}
 }

@@ -33,7 +33,7 @@ type Transport struct {
 	leaving []uint64 // peers whose link went down and is not reported, same layout
 
 	h      wire.Header // of the frame that Poll delivers
-	armed  atomic.Bool
+	armed  atomic.Uint32
 	parked parking
 	closed bool
 }
@@ -60,7 +60,7 @@ func (t *Transport) MaxEager() int { return t.f.eager }
 // by other ranks.
 func (t *Transport) announce(s bitset, peer int) {
 	s.add(peer)
-	if t.armed.Load() {
+	if t.armed.Load() != 0 {
 		t.parked.wake()
 	}
 }
@@ -316,19 +316,19 @@ func (t *Transport) leave(peer int, s transport.Sink) (report, done bool) {
 
 // Arm implements transport.Transport.
 func (t *Transport) Arm() bool {
-	t.armed.Store(true)
+	t.armed.Store(1)
 	idle := t.ready.empty() && t.room.empty() && t.changed.empty()
 	for w := range t.pending {
 		idle = idle && t.pending[w]|t.leaving[w] == 0
 	}
 	if !idle {
-		t.armed.Store(false)
+		t.armed.Store(0)
 	}
 	return idle
 }
 
 // Disarm implements transport.Transport.
-func (t *Transport) Disarm() { t.armed.Store(false) }
+func (t *Transport) Disarm() { t.armed.Store(0) }
 
 // Wake implements transport.Transport.
 func (t *Transport) Wake() { t.parked.wake() }

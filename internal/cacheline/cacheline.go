@@ -1,0 +1,7 @@
+// Package cacheline tells the processor how a word that another core reads is going to be used, where
+// package sync/atomic says more than is needed.
+//
+// An atomic store of Go waits until all stores before it have been seen everywhere. Publish only
+// keeps their order: it may still be under way when the program goes on and reads other words. So where a
+// store must come before a load, as that of a flag before the look at who sleeps, use sync/atomic.
+package cacheline
