@@ -84,13 +84,19 @@ func listen(client *control.Client) (*tcp.Transport, error) {
 	return t, nil
 }
 
-// join joins the job with the card of t, and tells t those of the others.
-func join(ctx context.Context, client *control.Client, t *tcp.Transport) error {
-	cards, err := client.Join(ctx, t.Card())
+// join joins the job with the card of t, and tells t those of the others. without is why this
+// rank cannot use RDMA.
+func (l *link) join(ctx context.Context, client *control.Client, t *tcp.Transport, without string) ([]rankCard, error) {
+	encoded, err := client.Join(ctx, rankCard{node: l.node, without: without, transport: t.Card()}.encode())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.SetCards(cards)
+	cards, err := decodeCards(encoded)
+	if err != nil {
+		return nil, err
+	}
+	l.nodes = nodesOf(cards)
+	return cards, t.SetCards(transportCards(cards))
 }
 
 // notices prints what a transport has to tell the user.
@@ -109,7 +115,7 @@ func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *con
 		outOfBand.Close()
 		return nil, err
 	}
-	if err := join(ctx, client, outOfBand); err != nil {
+	if _, err := l.join(ctx, client, outOfBand, ""); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -126,7 +132,7 @@ func connectTCP(ctx context.Context, l *link, client *control.Client, why string
 	if err != nil {
 		return nil, err
 	}
-	if err := join(ctx, client, t); err != nil {
+	if _, err := l.join(ctx, client, t, ""); err != nil {
 		t.Close()
 		return nil, err
 	}

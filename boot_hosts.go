@@ -1,7 +1,6 @@
 package weft
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -62,13 +61,12 @@ func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config
 		return nil, "", err
 	}
 	why := probeVerbs(env.Device)
-	cards, err := client.Join(ctx, hostCard(why, t.Card()))
+	cards, err := l.join(ctx, client, t, why)
 	var without []string // ranks that cannot use RDMA, with the reason
-	if err == nil {
-		without, err = splitCards(cards)
-	}
-	if err == nil {
-		err = t.SetCards(cards)
+	for rank, c := range cards {
+		if c.without != "" {
+			without = append(without, fmt.Sprintf("rank %d: %s", rank, c.without))
+		}
 	}
 	if err == nil && len(without) == 0 {
 		var v *verbs.Transport
@@ -100,29 +98,6 @@ func probeVerbs(device string) string {
 		return err.Error()
 	}
 	return ""
-}
-
-// A host card is the reason why a rank cannot use RDMA, empty if it can, a zero byte,
-// and the card of its TCP transport.
-func hostCard(why string, card []byte) []byte {
-	const most = 1 << 10
-	why = why[:min(len(why), most)]
-	return append(append(bytes.ReplaceAll([]byte(why), []byte{0}, nil), 0), card...)
-}
-
-// splitCards leaves the cards of the TCP transports in cards, and returns the reasons.
-func splitCards(cards [][]byte) (without []string, err error) {
-	for rank, c := range cards {
-		why, card, ok := bytes.Cut(c, []byte{0})
-		if !ok {
-			return nil, fmt.Errorf("rank %d sent a card without its end; start all ranks from one build", rank)
-		}
-		if len(why) > 0 {
-			without = append(without, fmt.Sprintf("rank %d: %s", rank, why))
-		}
-		cards[rank] = card
-	}
-	return without, nil
 }
 
 // openVerbs opens the RDMA transport of a rank, which owns outOfBand unless there is an

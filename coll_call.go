@@ -156,8 +156,8 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 	case err != nil:
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, c.algorithmNames(kind)))
 		return
-	case !alg.Suits(c.size, call.raw.Commutative || call.raw.Left == nil):
-		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks and operator %s", ErrArgument, alg.Name, c.size, opName(call.variant)),
+	case !alg.Suits(c.size, c.choose().nodes, call.raw.Commutative || call.raw.Left == nil):
+		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks on %d nodes and operator %s", ErrArgument, alg.Name, c.size, c.choose().nodes.Nodes(), opName(call.variant)),
 			"%s has %s", call.name, c.algorithmNames(kind)))
 		return
 	}
@@ -344,6 +344,7 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 func (m *member) runMessages(call *collCall) (err error) {
 	var a collective.Args
 	m.store.args(&a, call)
+	a.Nodes = m.c.choose().nodes
 	alg := m.c.algorithm(call, &a)
 	if call.raw.Left == nil {
 		return alg.Run(m, a)

@@ -399,6 +399,11 @@ func compose(f, g line) line { return line{f.A * g.A, f.A*g.B + f.B} }
 
 // formsOf runs a collective in all forms by the named algorithms.
 func formsOf(ctx context.Context, c *weft.Comm, kind collective.Kind, lengths []int, names []string) error {
+	return formsOn(ctx, c, nil, kind, lengths, names)
+}
+
+// formsOn is formsOf on ranks of several nodes.
+func formsOn(ctx context.Context, c *weft.Comm, nodes *collective.Topology, kind collective.Kind, lengths []int, names []string) error {
 	for _, count := range lengths {
 		for _, root := range []int{0, c.Size() - 1} {
 			if root > 0 && (!kind.Rooted() || count > 1000) {
@@ -423,13 +428,13 @@ func formsOf(ctx context.Context, c *weft.Comm, kind collective.Kind, lengths []
 						return err
 					}
 					where := fmt.Sprintf("%v by %q, count %d, root %d, in place %t", kind, name, count, root, inPlace)
-					if anyCall || alg.Suits(c.Size(), true) {
+					if anyCall || alg.Suits(c.Size(), nodes, true) {
 						fc := sum.call(c)
 						if err := fc.all(ctx, c, opts...); err != nil {
 							return fmt.Errorf("%s: sum: %w", where, err)
 						}
 					}
-					if kind.Reduces() && (anyCall || alg.Suits(c.Size(), false)) {
+					if kind.Reduces() && (anyCall || alg.Suits(c.Size(), nodes, false)) {
 						fc := composed.call(c)
 						if err := fc.all(ctx, c, opts...); err != nil {
 							return fmt.Errorf("%s: compose: %w", where, err)
@@ -457,6 +462,29 @@ func TestFormsOfCollectives(t *testing.T) {
 				wefttest.Run(t, n, func(ctx context.Context, c *weft.Comm) error {
 					return formsOf(ctx, c, kind, lengths, append(collective.Algorithms(kind), ""))
 				})
+			})
+		}
+	}
+}
+
+// The same on several nodes, by the algorithms that know of them, and by what is chosen there.
+func TestFormsOnNodes(t *testing.T) {
+	maps := [][]int{{0, 0, 2, 2}, {0, 1, 1, 0, 1}, {0, 0, 0, 3, 3, 5, 5, 5}}
+	if testing.Short() {
+		maps = maps[:1]
+	}
+	for _, kind := range collective.Kinds() {
+		names := []string{""}
+		for _, name := range collective.Algorithms(kind) {
+			if alg, err := collective.Lookup(kind, name); err == nil && alg.NodeAware {
+				names = append(names, name)
+			}
+		}
+		for _, nodes := range maps {
+			t.Run(fmt.Sprintf("%v/%v", kind, nodes), func(t *testing.T) {
+				wefttest.Run(t, len(nodes), func(ctx context.Context, c *weft.Comm) error {
+					return formsOn(ctx, c, collective.NewTopology(nodes), kind, []int{0, 1, 6, 3000}, names)
+				}, weft.WithNodes(nodes...), weft.WithMessages())
 			})
 		}
 	}

@@ -33,7 +33,7 @@ func reports[T comparable](t *testing.T, ranks []int, kinds []collective.Kind, f
 						if err != nil {
 							return err
 						}
-						if !alg.Suits(n, commutative) {
+						if !alg.Suits(n, nil, commutative) {
 							continue
 						}
 						for root := range n {

@@ -24,6 +24,7 @@ type Comm struct {
 	closed atomic.Bool
 	coll   member
 	shared shared
+	choice choice
 
 	windows atomic.Int32 // made so far, for their names
 }

@@ -18,6 +18,7 @@ type config struct {
 	fabric     sim.Config
 	noBoards   bool   // collectives go by messages
 	windowVia  string // restricts windows to one way to work, if not empty
+	nodes      []int  // of the ranks of Local; nil: all on one
 	killed     func(kill func(rank int))
 	cancel     context.CancelCauseFunc // of Main's context
 }

@@ -19,6 +19,9 @@ func WithWindows(way string) Option { return func(c *config) { c.windowVia = way
 // WithMessages has collectives send messages, also where ranks map each other's memory.
 func WithMessages() Option { return func(c *config) { c.noBoards = true } }
 
+// WithNodes says which ranks of Local are on one node, for the algorithms of collectives.
+func WithNodes(nodes ...int) Option { return func(c *config) { c.nodes = nodes } }
+
 // QueueDepth is how many operations may be under way to one target.
 const QueueDepth = queueDepth
 

@@ -27,6 +27,7 @@ type World struct {
 	codec     Codec
 	valueElem *elem
 	node      int
+	nodes     []int // of all ranks, nil if there is one
 	via       string
 	crowded   bool       // several ranks share a core, on every host
 	opening   sync.Mutex // held while a communicator is opened
@@ -53,12 +54,13 @@ type link struct {
 	policy     progress.Policy
 	via        string // in words, for World.Transport
 	crowded    bool
-	node       int  // the same for all ranks of a host
-	reachesAll bool // see World
+	node       int   // the same for all ranks of a host
+	nodes      []int // of all ranks, nil if there is one
+	reachesAll bool  // see World
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, nodes: l.nodes, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,

@@ -124,6 +124,7 @@ type Args struct {
 	SendBlocks, RecvBlocks *Blocks
 	Op                     Op
 	Root                   int
+	Nodes                  *Topology // which ranks share a node, for algorithms that are NodeAware
 	*Neighbors
 }
 
@@ -151,6 +152,8 @@ type Shape struct {
 	// Own are the bytes of the blocks that stay with their rank: the root's
 	// for gatherv and scatterv, all ranks' together for alltoallv.
 	Own int
+	// Nodes says which ranks share a node.
+	Nodes *Topology
 }
 
 // Cost is what a call sends. The conformance suite counts it.
@@ -160,6 +163,9 @@ type Cost struct {
 	Steps int
 	// Messages and Bytes are totals over all ranks.
 	Messages, Bytes int
+	// Between are those of the bytes that go from one node to another. Only algorithms
+	// that are NodeAware count them.
+	Between int
 }
 
 // Algorithm is one way to run one operation.
@@ -178,27 +184,33 @@ type Algorithm struct {
 	NeedsCommutative bool
 	// NeedsPowerOfTwo algorithms run on 1, 2, 4, 8 ... ranks only.
 	NeedsPowerOfTwo bool
+	// NeedsEqualNodes algorithms run where all nodes have the same number of ranks.
+	NeedsEqualNodes bool
+	// NodeAware algorithms are made of two others: one inside the nodes, one between
+	// them. They run on any Topology, also none; operands of a reduction stay in order
+	// where ranks are numbered node by node.
+	NodeAware bool
 	// Cost is exact for every shape that the algorithm suits. KindNeighbor has
 	// none.
 	Cost func(s Shape) Cost
 
-	run func(p Peer, a Args) error
+	run func(p group, a Args) error
 }
 
 // registry holds every algorithm. The first of a kind suits every call.
 var registry = [...][]*Algorithm{
-	KindBarrier:            {&barrierDissemination, &barrierCentral},
-	KindBcast:              {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling, &bcastChain, &bcastTree},
+	KindBarrier:            {&barrierDissemination, &barrierCentral, &barrierLeaders},
+	KindBcast:              {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling, &bcastChain, &bcastTree, &bcastLeaders, &bcastLeadersRing},
 	KindGather:             {&gatherBinomial, &gatherLinear},
 	KindGatherv:            {&gathervLinear},
 	KindScatter:            {&scatterBinomial, &scatterLinear},
 	KindScatterv:           {&scattervLinear},
-	KindAllgather:          {&allgatherBruck, &allgatherDoubling, &allgatherRing},
+	KindAllgather:          {&allgatherBruck, &allgatherDoubling, &allgatherRing, &allgatherLeaders, &allgatherLeadersRing},
 	KindAllgatherv:         {&allgathervBruck, &allgathervRing},
 	KindAlltoall:           {&alltoallPosted, &alltoallBruck, &alltoallPairwise},
 	KindAlltoallv:          {&alltoallvPosted, &alltoallvPairwise},
-	KindReduce:             {&reduceBinomial, &reduceHalving, &reduceChain},
-	KindAllreduce:          {&allreduceDoubling, &allreduceHalving, &allreduceRing},
+	KindReduce:             {&reduceBinomial, &reduceHalving, &reduceChain, &reduceLeaders, &reduceLeadersHalving},
+	KindAllreduce:          {&allreduceDoubling, &allreduceHalving, &allreduceRing, &allreduceLeaders, &allreduceLeadersHalving, &allreduceSlices},
 	KindReduceScatterBlock: {&reduceScatterBlockHalving, &reduceScatterBlockPairwise, &reduceScatterBlockRing},
 	KindReduceScatter:      {&reduceScatterHalving, &reduceScatterPairwise, &reduceScatterRing},
 	KindScan:               {&scanDoubling, &scanChain},
@@ -236,11 +248,12 @@ func of(k Kind) []*Algorithm {
 	return registry[k]
 }
 
-// Suits says whether the algorithm can run on that many ranks, with that kind
-// of operator.
-func (alg *Algorithm) Suits(ranks int, commutative bool) bool {
+// Suits says whether the algorithm can run on that many ranks on those nodes, with
+// that kind of operator.
+func (alg *Algorithm) Suits(ranks int, nodes *Topology, commutative bool) bool {
 	return (!alg.NeedsPowerOfTwo || ranks&(ranks-1) == 0) &&
-		(!alg.NeedsCommutative || commutative)
+		(!alg.NeedsEqualNodes || nodes.equal()) &&
+		(commutative || !alg.NeedsCommutative && !(alg.NodeAware && alg.Kind.Reduces() && !nodes.keepsOrder()))
 }
 
 // Run runs the algorithm. All ranks run the same one.
@@ -248,9 +261,9 @@ func (alg *Algorithm) Run(p Peer, a Args) error {
 	if err := check(alg.Kind, p, &a); err != nil {
 		return err
 	}
-	if !alg.Suits(p.Size(), a.Op.Commutative) {
-		return fmt.Errorf("%w: %v %q on %d ranks, commutative operator: %t; use one of %q",
-			ErrUnsuited, alg.Kind, alg.Name, p.Size(), a.Op.Commutative, Algorithms(alg.Kind))
+	if !alg.Suits(p.Size(), a.Nodes, a.Op.Commutative) {
+		return fmt.Errorf("%w: %v %q on %d ranks of %d nodes, commutative operator: %t; use one of %q",
+			ErrUnsuited, alg.Kind, alg.Name, p.Size(), a.Nodes.Nodes(), a.Op.Commutative, Algorithms(alg.Kind))
 	}
-	return alg.run(p, a)
+	return alg.run(whole(p), a)
 }

@@ -10,23 +10,23 @@ package collective
 var allgatherRing = Algorithm{
 	Kind: KindAllgather, Name: "ring",
 	Cost: allgatherRingCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		b := len(a.Send)
 		move(p, a.Recv[p.Rank()*b:][:b], a.Send)
-		return ring(p, split{len(a.Recv), max(b, 1), p.Size()}, a.Recv)
+		return ring(p, parts{size: b}, a.Recv)
 	},
 }
 
 // ring gives all ranks all blocks of a vector of which rank i has block i: in
 // step k rank r passes block r-k to rank r+1. P-1 steps, P (P-1) messages,
 // (P-1) S bytes.
-func ring(p Peer, s split, vector []byte) error {
+func ring(p group, q parts, vector []byte) error {
 	rank, size := p.Rank(), p.Size()
 	next, prev := (rank+1)%size, (rank-1+size)%size
 	for k := range size - 1 {
 		give := (rank - k + size) % size
 		take := (prev - k + size) % size
-		if err := p.Sendrecv(s.of(vector, give, give+1), next, s.of(vector, take, take+1), prev); err != nil {
+		if err := p.Sendrecv(q.one(vector, give), next, q.one(vector, take), prev); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ package collective
 var allgatherBruck = Algorithm{
 	Kind: KindAllgather, Name: "bruck",
 	Cost: allgatherShortCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)
 		all := p.Scratch(slotVector, size*b)
@@ -45,7 +45,7 @@ var allgatherBruck = Algorithm{
 var allgatherDoubling = Algorithm{
 	Kind: KindAllgather, Name: "doubling", NeedsPowerOfTwo: true,
 	Cost: allgatherShortCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)
 		move(p, a.Recv[rank*b:][:b], a.Send)

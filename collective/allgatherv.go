@@ -14,40 +14,44 @@ package collective
 var allgathervBruck = Algorithm{
 	Kind: KindAllgatherv, Name: "bruck",
 	Cost: allgatherShortCost,
-	run: func(p Peer, a Args) error {
-		rank, size := p.Rank(), p.Size()
-		q := parts{Blocks: a.RecvBlocks}
-		total := 0
-		for i := range size {
-			total += q.len(i)
-		}
-		all := p.Scratch(slotVector, total)
-		move(p, all[:len(a.Send)], a.Send)
-		bytes := len(a.Send) // of the blocks that are here
-		for have := 1; have < size; have <<= 1 {
-			n := min(have, size-have)
-			give, take := bytes, 0
-			if n < have {
-				give = 0
-				for i := range n {
-					give += q.len((rank + i) % size)
-				}
-			}
-			for i := have; i < have+n; i++ {
-				take += q.len((rank + i) % size)
-			}
-			if err := p.Sendrecv(all[:give], (rank-have+size)%size, all[bytes:bytes+take], (rank+have)%size); err != nil {
-				return err
-			}
-			bytes += take
-		}
-		for i := range size {
-			block := q.one(a.Recv, (rank+i)%size)
-			move(p, block, all[:len(block)])
-			all = all[len(block):]
-		}
-		return nil
+	run: func(p group, a Args) error {
+		return bruck(p, parts{Blocks: a.RecvBlocks}, a.Send, a.Recv)
 	},
+}
+
+// bruck gives all ranks all blocks, of which a rank has its own.
+func bruck(p group, q parts, block, recv []byte) error {
+	rank, size := p.Rank(), p.Size()
+	total := 0
+	for i := range size {
+		total += q.len(i)
+	}
+	all := p.Scratch(slotVector, total)
+	move(p, all[:len(block)], block)
+	bytes := len(block) // of the blocks that are here
+	for have := 1; have < size; have <<= 1 {
+		n := min(have, size-have)
+		give, take := bytes, 0
+		if n < have {
+			give = 0
+			for i := range n {
+				give += q.len((rank + i) % size)
+			}
+		}
+		for i := have; i < have+n; i++ {
+			take += q.len((rank + i) % size)
+		}
+		if err := p.Sendrecv(all[:give], (rank-have+size)%size, all[bytes:bytes+take], (rank+have)%size); err != nil {
+			return err
+		}
+		bytes += take
+	}
+	for i := range size {
+		dst := q.one(recv, (rank+i)%size)
+		move(p, dst, all[:len(dst)])
+		all = all[len(dst):]
+	}
+	return nil
 }
 
 // allgathervRing: block i starts at rank i and travels around the ring.
@@ -61,17 +65,9 @@ var allgathervBruck = Algorithm{
 var allgathervRing = Algorithm{
 	Kind: KindAllgatherv, Name: "ring",
 	Cost: allgatherRingCost,
-	run: func(p Peer, a Args) error {
-		rank, size := p.Rank(), p.Size()
+	run: func(p group, a Args) error {
 		q := parts{Blocks: a.RecvBlocks}
-		move(p, q.one(a.Recv, rank), a.Send)
-		next, prev := (rank+1)%size, (rank-1+size)%size
-		for k := range size - 1 {
-			give, take := (rank-k+size)%size, (prev-k+size)%size
-			if err := p.Sendrecv(q.one(a.Recv, give), next, q.one(a.Recv, take), prev); err != nil {
-				return err
-			}
-		}
-		return nil
+		move(p, q.one(a.Recv, p.Rank()), a.Send)
+		return ring(p, q, a.Recv)
 	},
 }

@@ -24,7 +24,7 @@ var allreduceDoubling = Algorithm{
 		messages := 2*extra + q*log2(q)
 		return Cost{Steps: log2(q) + 2*min(extra, 1), Messages: messages, Bytes: messages * s.Bytes}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		h := halvesOf(p, -1, len(a.Send), a.Op.Size)
 		paired := h.rank < 2*h.extra
 		if keeper := h.keeper(h.v); h.rank != keeper {

@@ -22,7 +22,7 @@ var allreduceHalving = Algorithm{
 			Bytes:    2 * (s.Ranks - 1) * s.Bytes,
 		}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			move(p, a.Recv, a.Send)
 			return nil

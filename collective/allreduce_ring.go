@@ -22,7 +22,7 @@ var allreduceRing = Algorithm{
 			Bytes:    2 * (s.Ranks - 1) * s.Bytes,
 		}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		if size == 1 {
 			move(p, a.Recv, a.Send)
@@ -54,6 +54,6 @@ var allreduceRing = Algorithm{
 			}
 			from = a.Recv
 		}
-		return ring(p, s, a.Recv)
+		return ring(p, parts{cut: s}, a.Recv)
 	},
 }

@@ -15,7 +15,7 @@ package collective
 // who does not need its block yet.
 var alltoallPosted = Algorithm{
 	Kind: KindAlltoall, Name: "posted", Cost: alltoallCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		q := parts{size: len(a.Send) / p.Size()}
 		return pairs(p, a, q, q, window)
 	},
@@ -27,7 +27,7 @@ var alltoallPosted = Algorithm{
 // Thakur et al. 2005, section 4.2.
 var alltoallPairwise = Algorithm{
 	Kind: KindAlltoall, Name: "pairwise", Cost: alltoallCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		q := parts{size: len(a.Send) / p.Size()}
 		return pairs(p, a, q, q, 1)
 	},
@@ -36,7 +36,7 @@ var alltoallPairwise = Algorithm{
 // alltoallvPosted is alltoallPosted with blocks of different lengths.
 var alltoallvPosted = Algorithm{
 	Kind: KindAlltoallv, Name: "posted", Cost: alltoallvCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		return pairs(p, a, parts{Blocks: a.SendBlocks}, parts{Blocks: a.RecvBlocks}, window)
 	},
 }
@@ -44,7 +44,7 @@ var alltoallvPosted = Algorithm{
 // alltoallvPairwise is alltoallPairwise with blocks of different lengths.
 var alltoallvPairwise = Algorithm{
 	Kind: KindAlltoallv, Name: "pairwise", Cost: alltoallvCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		return pairs(p, a, parts{Blocks: a.SendBlocks}, parts{Blocks: a.RecvBlocks}, 1)
 	},
 }
@@ -58,7 +58,7 @@ func alltoallvCost(s Shape) Cost {
 }
 
 // pairs exchanges with all ranks, at most that many steps at a time.
-func pairs(p Peer, a Args, to, from parts, atOnce int) error {
+func pairs(p group, a Args, to, from parts, atOnce int) error {
 	rank, size := p.Rank(), p.Size()
 	send := a.Send
 	if same(a.Send, a.Recv) {

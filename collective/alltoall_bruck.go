@@ -21,7 +21,7 @@ var alltoallBruck = Algorithm{
 		}
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks * log2(s.Ranks), Bytes: hops * s.Bytes}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send) / size
 		all := p.Scratch(slotVector, size*b) // by the distance to go

@@ -126,7 +126,7 @@ func TestSelectSuits(t *testing.T) {
 				for n := 1; n < 1<<30; n *= 2 {
 					for _, commutative := range []bool{true, false} {
 						s := collective.Shape{Ranks: ranks, Bytes: n - 1, Elem: 1}
-						if alg := th.Select(kind, s, commutative); alg.Kind != kind || !alg.Suits(ranks, commutative) {
+						if alg := th.Select(kind, s, commutative); alg.Kind != kind || !alg.Suits(ranks, nil, commutative) {
 							t.Fatalf("%v %+v commutative=%t: selected %s", kind, s, commutative, alg.Name)
 						}
 					}

@@ -13,7 +13,7 @@ var barrierDissemination = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks * log2(s.Ranks)}
 	},
-	run: func(p Peer, _ Args) error {
+	run: func(p group, _ Args) error {
 		rank, size := p.Rank(), p.Size()
 		for dist := 1; dist < size; dist <<= 1 {
 			if err := p.Sendrecv(nil, (rank+dist)%size, nil, (rank-dist+size)%size); err != nil {
@@ -37,7 +37,7 @@ var barrierCentral = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: 2 * (s.Ranks - 1), Messages: 2 * (s.Ranks - 1)}
 	},
-	run: func(p Peer, _ Args) error {
+	run: func(p group, _ Args) error {
 		if p.Rank() > 0 {
 			if err := p.Send(nil, 0); err != nil {
 				return err

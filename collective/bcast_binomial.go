@@ -13,7 +13,7 @@ var bcastBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		mask, up := t.top()
 		if t.rank != t.root {

@@ -20,7 +20,7 @@ var bcastChain = Algorithm{
 		k := chainSegments(s.Bytes, 64, s.Ranks).parts
 		return Cost{Steps: s.Ranks - 1 + k - 1, Messages: (s.Ranks - 1) * k, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		s := chainSegments(len(a.Recv), 64, size)
 		prev, next := (rank-1+size)%size, (rank+1)%size

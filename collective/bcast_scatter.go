@@ -26,7 +26,7 @@ var bcastScatterRing = Algorithm{
 		}
 		return c
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		if err := bcastScatter(p, a); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ var bcastScatterDoubling = Algorithm{
 		}
 		return c
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		if err := bcastScatter(p, a); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func bcastSplit(bytes, size int) split { return split{bytes, 64, size} }
 //	steps     ceil(log2 P)
 //	messages  P-1
 //	bytes     S log2(P)/2 for P a power of two that divides S
-func bcastScatter(p Peer, a Args) error {
+func bcastScatter(p group, a Args) error {
 	t := treeOf(p, a.Root)
 	s := bcastSplit(len(a.Recv), t.size)
 	mask, up := t.top()
@@ -114,7 +114,7 @@ func bcastScatter(p Peer, a Args) error {
 }
 
 // exchange sends if gives, and receives if takes.
-func exchange(p Peer, gives bool, send []byte, dst int, takes bool, recv []byte, src int) error {
+func exchange(p group, gives bool, send []byte, dst int, takes bool, recv []byte, src int) error {
 	switch {
 	case gives && takes:
 		return p.Sendrecv(send, dst, recv, src)

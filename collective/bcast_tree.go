@@ -25,7 +25,7 @@ var bcastTree = Algorithm{
 		}
 		return c
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		size := p.Size()
 		s := treeSegments(len(a.Recv), size)
 		v := (p.Rank() - a.Root + size) % size

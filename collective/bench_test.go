@@ -128,7 +128,7 @@ func forAll(tb testing.TB, ranks int, fn func(alg *collective.Algorithm)) {
 			if err != nil {
 				tb.Fatal(err)
 			}
-			if alg.Suits(ranks, true) {
+			if alg.Suits(ranks, nil, true) {
 				fn(alg)
 			}
 		}

@@ -1,15 +1,22 @@
 package collective
 
-// parts are the blocks of all ranks in a buffer: of one size, one after the other,
-// or where a Blocks says.
+// parts are the blocks of all ranks in a buffer: of one size, one after the other;
+// or where a Blocks says; or those of each node together; or of a vector that is cut.
 type parts struct {
-	size int // of every block, when blocks is nil
+	size int // of every rank's block, where Blocks is nil
 	*Blocks
+	nodes *Topology // block i is that of node i
+	cut   split     // where it has parts
 }
 
 // at returns the bytes of block i.
 func (q parts) at(i int) (lo, hi int) {
-	if q.Blocks == nil {
+	switch {
+	case q.cut.parts > 0:
+		return q.cut.at(i), q.cut.at(i + 1)
+	case q.nodes != nil:
+		return int(q.nodes.start[i]) * q.size, int(q.nodes.start[i+1]) * q.size
+	case q.Blocks == nil:
 		return i * q.size, (i + 1) * q.size
 	}
 	lo = q.Displs[i] * q.Unit

@@ -11,11 +11,11 @@ const pieceBytes = 256 << 10
 
 // move copies src to dst, which has the same length. Every local copy of the
 // package is made by it, or written down if p only records.
-func move(p Peer, dst, src []byte) {
+func move(p group, dst, src []byte) {
 	if same(dst, src) {
 		return
 	}
-	if r, ok := p.(*recorder); ok {
+	if r, ok := p.Peer.(*recorder); ok {
 		r.add(StepCopy, dst, src, 0)
 		return
 	}
@@ -63,6 +63,7 @@ const (
 	slotVector = iota // a partial result, or the blocks of a subtree
 	slotInput         // a received vector that is combined with another
 	slotOther         // a second partial result, or a copy of the send buffer
+	slotNode          // what the ranks of a node have together
 )
 
 // partial is one rank's partial result of a reduction. It starts as the
@@ -73,7 +74,7 @@ const (
 //
 // After a merge of a range, only that range of the value means anything.
 type partial struct {
-	p   Peer
+	p   group
 	op  Op
 	val []byte // the value: the send buffer, then dst
 	dst []byte
@@ -81,7 +82,7 @@ type partial struct {
 	own bool // val is dst
 }
 
-func newPartial(p Peer, op Op, send, dst []byte) partial {
+func newPartial(p group, op Op, send, dst []byte) partial {
 	return partial{p: p, op: op, val: send, dst: dst, own: same(send, dst)}
 }
 

@@ -9,6 +9,9 @@ func check(k Kind, p Peer, a *Args) error {
 	if k.Rooted() && (a.Root < 0 || a.Root >= size) {
 		return fmt.Errorf("collective: %v on rank %d: root %d is not one of the %d ranks", k, rank, a.Root, size)
 	}
+	if a.Nodes != nil && len(a.Nodes.node) != size {
+		return fmt.Errorf("collective: %v on rank %d: the topology is of %d ranks, and there are %d", k, rank, len(a.Nodes.node), size)
+	}
 	send, recv := len(a.Send), len(a.Recv)
 	switch k {
 	case KindGather:

@@ -16,7 +16,7 @@ var gatherBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: treeBytes(s)}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		top, up := t.top()
 		b := len(a.Send)

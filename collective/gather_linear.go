@@ -15,7 +15,7 @@ var gatherLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes / s.Ranks * (s.Ranks - 1)}
 	},
-	run: func(p Peer, a Args) error { return gatherAll(p, a, parts{size: len(a.Send)}) },
+	run: func(p group, a Args) error { return gatherAll(p, a, parts{size: len(a.Send)}) },
 }
 
 // gathervLinear is gatherLinear with blocks of different lengths. Only the root
@@ -34,10 +34,10 @@ var gathervLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes - s.Own}
 	},
-	run: func(p Peer, a Args) error { return gatherAll(p, a, parts{Blocks: a.RecvBlocks}) },
+	run: func(p group, a Args) error { return gatherAll(p, a, parts{Blocks: a.RecvBlocks}) },
 }
 
-func gatherAll(p Peer, a Args, q parts) error {
+func gatherAll(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()
 	if rank != a.Root {
 		return p.Send(a.Send, a.Root)

@@ -16,7 +16,7 @@ import "math/bits"
 // blocks (the one whose index is its number with the bits reversed), and each
 // element was combined in one place only.
 type halves struct {
-	p      Peer
+	p      group
 	rank   int
 	q      int // the largest power of two up to P
 	extra  int // P-Q
@@ -26,7 +26,7 @@ type halves struct {
 	lo, hi int // the current range of blocks
 }
 
-func halvesOf(p Peer, root, bytes, elem int) halves {
+func halvesOf(p group, root, bytes, elem int) halves {
 	size := p.Size()
 	q := floor2(size)
 	h := halves{p: p, rank: p.Rank(), q: q, extra: size - q, root: root, cut: split{bytes, elem, q}, hi: q}

@@ -8,7 +8,7 @@ package collective
 // MPI 4.1, 8.6.
 var neighborPosted = Algorithm{
 	Kind: KindNeighbor, Name: "posted",
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, own := p.Rank(), 0
 		for _, r := range a.Recvs {
 			if r.Peer != rank {

@@ -15,7 +15,7 @@ var reduceBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		top, up := t.top()
 		n := len(a.Send)

@@ -25,7 +25,7 @@ var reduceChain = Algorithm{
 		}
 		return c
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		s := chainSegments(len(a.Send), a.Op.Size, size)
 		if rank == a.Root {
@@ -68,7 +68,7 @@ var reduceChain = Algorithm{
 }
 
 // reduceChainRoot combines what the two chains bring.
-func reduceChainRoot(p Peer, a Args, s split) error {
+func reduceChainRoot(p group, a Args, s split) error {
 	rank, size := p.Rank(), p.Size()
 	move(p, a.Recv, a.Send)
 	if size == 1 {

@@ -39,7 +39,7 @@ var reduceHalving = Algorithm{
 		}
 		return c
 	},
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			move(p, a.Recv, a.Send)
 			return nil

@@ -26,11 +26,11 @@ func scatterBlocks(a Args) parts { return parts{Blocks: a.SendBlocks} }
 var (
 	reduceScatterBlockPairwise = Algorithm{
 		Kind: KindReduceScatterBlock, Name: "pairwise", Cost: reduceScatterLinearCost,
-		run: func(p Peer, a Args) error { return reducePairwise(p, a, scatterBlock(a)) },
+		run: func(p group, a Args) error { return reducePairwise(p, a, scatterBlock(a)) },
 	}
 	reduceScatterPairwise = Algorithm{
 		Kind: KindReduceScatter, Name: "pairwise", Cost: reduceScatterLinearCost,
-		run: func(p Peer, a Args) error { return reducePairwise(p, a, scatterBlocks(a)) },
+		run: func(p group, a Args) error { return reducePairwise(p, a, scatterBlocks(a)) },
 	}
 )
 
@@ -38,7 +38,7 @@ func reduceScatterLinearCost(s Shape) Cost {
 	return Cost{Steps: s.Ranks - 1, Messages: s.Ranks * (s.Ranks - 1), Bytes: (s.Ranks - 1) * s.Bytes}
 }
 
-func reducePairwise(p Peer, a Args, q parts) error {
+func reducePairwise(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()
 	own := q.one(a.Send, rank)
 	val := a.Recv // rank 0 up to this rank; on rank 0 those above it
@@ -103,15 +103,15 @@ func reducePairwise(p Peer, a Args, q parts) error {
 var (
 	reduceScatterBlockRing = Algorithm{
 		Kind: KindReduceScatterBlock, Name: "ring", NeedsCommutative: true, Cost: reduceScatterLinearCost,
-		run: func(p Peer, a Args) error { return reduceRing(p, a, scatterBlock(a)) },
+		run: func(p group, a Args) error { return reduceRing(p, a, scatterBlock(a)) },
 	}
 	reduceScatterRing = Algorithm{
 		Kind: KindReduceScatter, Name: "ring", NeedsCommutative: true, Cost: reduceScatterLinearCost,
-		run: func(p Peer, a Args) error { return reduceRing(p, a, scatterBlocks(a)) },
+		run: func(p group, a Args) error { return reduceRing(p, a, scatterBlocks(a)) },
 	}
 )
 
-func reduceRing(p Peer, a Args, q parts) error {
+func reduceRing(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()
 	longest := 0
 	for i := range size {

@@ -17,11 +17,11 @@ import "math/bits"
 var (
 	reduceScatterBlockHalving = Algorithm{
 		Kind: KindReduceScatterBlock, Name: "halving", Cost: reduceScatterHalvingCost,
-		run: func(p Peer, a Args) error { return reduceHalves(p, a, scatterBlock(a)) },
+		run: func(p group, a Args) error { return reduceHalves(p, a, scatterBlock(a)) },
 	}
 	reduceScatterHalving = Algorithm{
 		Kind: KindReduceScatter, Name: "halving", Cost: reduceScatterHalvingCost,
-		run: func(p Peer, a Args) error { return reduceHalves(p, a, scatterBlocks(a)) },
+		run: func(p group, a Args) error { return reduceHalves(p, a, scatterBlocks(a)) },
 	}
 )
 
@@ -76,7 +76,7 @@ func (r reversed) bytes(lo, hi int) (n int) {
 	return n
 }
 
-func reduceHalves(p Peer, a Args, q parts) error {
+func reduceHalves(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()
 	if size == 1 {
 		move(p, a.Recv, q.one(a.Send, 0))

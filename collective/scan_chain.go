@@ -14,7 +14,7 @@ package collective
 // scanChain has a memory of a segment, in place only.
 var scanChain = Algorithm{
 	Kind: KindScan, Name: "chain", Cost: scanChainCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		s := chainSegments(len(a.Send), a.Op.Size, p.Size())
 		rank := p.Rank()
 		inPlace := same(a.Send, a.Recv)
@@ -44,7 +44,7 @@ var scanChain = Algorithm{
 // segment more in place.
 var exscanChain = Algorithm{
 	Kind: KindExscan, Name: "chain", Cost: scanChainCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		s := chainSegments(len(a.Send), a.Op.Size, p.Size())
 		rank, last := p.Rank(), p.Size()-1
 		inPlace := same(a.Send, a.Recv)
@@ -76,7 +76,7 @@ var exscanChain = Algorithm{
 
 // chain passes segments up the ranks: each is received from the rank below into
 // room, worked on, and sent from val while the next one is received.
-func chain(p Peer, s split, val []byte, room func(i int) []byte, work func(i int, in []byte)) error {
+func chain(p group, s split, val []byte, room func(i int) []byte, work func(i int, in []byte)) error {
 	rank, size := p.Rank(), p.Size()
 	for i := range s.parts + 1 {
 		gives, takes := rank < size-1 && i > 0, rank > 0 && i < s.parts

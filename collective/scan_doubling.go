@@ -13,7 +13,7 @@ package collective
 // scanDoubling has a memory of S.
 var scanDoubling = Algorithm{
 	Kind: KindScan, Name: "doubling", Cost: scanDoublingCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		move(p, a.Recv, a.Send)
 		var tmp []byte
 		return doubling(p, func(dst, src int) error {
@@ -35,7 +35,7 @@ var scanDoubling = Algorithm{
 // rank's own operand, the result does not.
 var exscanDoubling = Algorithm{
 	Kind: KindExscan, Name: "doubling", Cost: scanDoublingCost,
-	run: func(p Peer, a Args) error {
+	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			return nil
 		}
@@ -64,7 +64,7 @@ var exscanDoubling = Algorithm{
 
 // doubling calls step for each distance 1, 2, 4 ... with the rank that far above
 // and below; -1 where there is none.
-func doubling(p Peer, step func(dst, src int) error) error {
+func doubling(p group, step func(dst, src int) error) error {
 	rank, size := p.Rank(), p.Size()
 	for dist := 1; dist < size; dist <<= 1 {
 		dst, src := rank+dist, rank-dist

@@ -14,7 +14,7 @@ var scatterLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes / s.Ranks * (s.Ranks - 1)}
 	},
-	run: func(p Peer, a Args) error { return scatterAll(p, a, parts{size: len(a.Recv)}) },
+	run: func(p group, a Args) error { return scatterAll(p, a, parts{size: len(a.Recv)}) },
 }
 
 // scattervLinear is scatterLinear with blocks of different lengths, which only
@@ -31,10 +31,10 @@ var scattervLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes - s.Own}
 	},
-	run: func(p Peer, a Args) error { return scatterAll(p, a, parts{Blocks: a.SendBlocks}) },
+	run: func(p group, a Args) error { return scatterAll(p, a, parts{Blocks: a.SendBlocks}) },
 }
 
-func scatterAll(p Peer, a Args, q parts) error {
+func scatterAll(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()
 	if rank != a.Root {
 		return p.Recv(a.Recv, a.Root)

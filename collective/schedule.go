@@ -45,13 +45,14 @@ type recorded struct {
 	rank, size  int
 	root, elem  int
 	commutative bool
+	nodes       *Topology
 	send, recv  []byte
 }
 
 // Record writes down a call of alg. The buffers in a are used when the schedule is
 // carried out, and not before. It costs little when the call is the last one again.
 func (s *Schedule) Record(alg *Algorithm, rank, size int, a Args) error {
-	call := recorded{alg, rank, size, a.Root, a.Op.Size, a.Op.Commutative, a.Send, a.Recv}
+	call := recorded{alg, rank, size, a.Root, a.Op.Size, a.Op.Commutative, a.Nodes, a.Send, a.Recv}
 	plain := a.SendBlocks == nil && a.RecvBlocks == nil && a.Neighbors == nil && (a.Op.Left == nil) == (a.Op.Right == nil)
 	if plain && s.last.equals(&call) {
 		s.op = a.Op
@@ -76,7 +77,7 @@ func (s *Schedule) Record(alg *Algorithm, rank, size int, a Args) error {
 }
 
 func (r *recorded) equals(o *recorded) bool {
-	return r.alg == o.alg && r.rank == o.rank && r.size == o.size && r.root == o.root && r.elem == o.elem && r.commutative == o.commutative &&
+	return r.alg == o.alg && r.rank == o.rank && r.size == o.size && r.root == o.root && r.elem == o.elem && r.commutative == o.commutative && r.nodes == o.nodes &&
 		same(r.send, o.send) && same(r.recv, o.recv)
 }
 

@@ -225,11 +225,11 @@ func run(k Kind, p Peer, a Args) error {
 	if err := check(k, p, &a); err != nil {
 		return err
 	}
-	return Select(k, p.Size(), &a).run(p, a)
+	return Select(k, p.Size(), &a).run(whole(p), a)
 }
 
 // CrowdedBarrier is Barrier for ranks of which several share a core.
-func CrowdedBarrier(p Peer) error { return barrierCentral.run(p, Args{}) }
+func CrowdedBarrier(p Peer) error { return barrierCentral.run(whole(p), Args{}) }
 
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(p Peer) error {

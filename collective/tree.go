@@ -20,7 +20,7 @@ type tree struct {
 	rank, root, size int
 }
 
-func treeOf(p Peer, root int) tree { return tree{p.Rank(), root, p.Size()} }
+func treeOf(p group, root int) tree { return tree{p.Rank(), root, p.Size()} }
 
 // meet is what a head does at one level.
 type meet struct {

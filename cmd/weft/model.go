@@ -115,7 +115,7 @@ func (m *modelRun) predictions() ([]prediction, error) {
 					if err != nil {
 						return nil, err
 					}
-					if !alg.Suits(ranks, true) {
+					if !alg.Suits(ranks, nil, true) {
 						continue
 					}
 					p, err := m.net.predict(alg, ranks, size)

@@ -52,7 +52,7 @@ func TestModelRunsAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, ranks := range []int{1, 2, 3, 8, 13, 64} {
-				if !alg.Suits(ranks, true) {
+				if !alg.Suits(ranks, nil, true) {
 					continue
 				}
 				for _, size := range []int{0, 1, 8, 100, 100000} {

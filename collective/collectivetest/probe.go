@@ -21,6 +21,7 @@ type probes struct {
 	failRank int // injects fault at its failCall-th call, from 1; 0 never
 	failCall int
 	fault    error
+	nodes    []int // of the ranks, if bytes between nodes are to be counted
 
 	mu     sync.Mutex
 	stamps [][]int // by src*n+dst
@@ -156,6 +157,9 @@ func (p *probe) stamp(dst, bytes int) {
 	*q = append(*q, p.clock+p.sends)
 	p.all.cost.Messages++
 	p.all.cost.Bytes += bytes
+	if nodes := p.all.nodes; nodes != nil && nodes[p.Rank()] != nodes[dst] {
+		p.all.cost.Between += bytes
+	}
 }
 
 // end moves the clock on to the end of all that was started.

@@ -113,7 +113,7 @@ func suits(kind collective.Kind, name string, ranks int, commutative bool) bool 
 	if err != nil {
 		panic(fmt.Sprintf("collectivetest: registered name: %v", err))
 	}
-	return alg.Suits(ranks, commutative)
+	return alg.Suits(ranks, nil, commutative)
 }
 
 func allNil(t *testing.T, w World, kind collective.Kind, alg string, ranks int) {

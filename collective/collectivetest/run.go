@@ -16,6 +16,7 @@ type trial struct {
 	count   int // elements: of the vector, or of a block
 	op      operator
 	inPlace bool
+	nodes   []int // of the ranks; nil: all on one
 
 	recorded bool // by way of a Schedule
 }
@@ -31,6 +32,9 @@ func (c trial) String() string {
 	}
 	if c.inPlace {
 		s += " in-place"
+	}
+	if c.nodes != nil {
+		s += fmt.Sprintf(" nodes=%v", c.nodes)
 	}
 	if c.recorded {
 		s += " recorded"
@@ -137,6 +141,13 @@ func (c trial) lengths(of func(i int) int) []int {
 		all[i] = of(i)
 	}
 	return all
+}
+
+func (c trial) topology() *collective.Topology {
+	if c.nodes == nil {
+		return nil
+	}
+	return collective.NewTopology(c.nodes)
 }
 
 // data are the vectors of all ranks, and if the trial reduces, what ranks 0 to i
@@ -417,10 +428,13 @@ func (c trial) call(p collective.Peer, a collective.Args) error {
 // what was counted and what every rank received.
 func (c trial) run(w World) (cost collective.Cost, results [][]byte, err error) {
 	ps := newProbes(c.ranks)
+	ps.nodes = c.nodes
+	topology := c.topology()
 	d := c.data()
 	calls := make([]rankCall, c.ranks)
 	errs := w(c.ranks, func(p collective.Peer) error {
 		r := c.prepare(d, p.Rank())
+		r.args.Nodes = topology
 		calls[p.Rank()] = r
 		probe := ps.wrap(p)
 		return probe.verdict(c.call(probe, r.args))

@@ -33,8 +33,9 @@ func Run(t *testing.T, w World) {
 			pipelined(t, w, alg)
 		}
 	})
+	forAlgorithms(t, "Nodes", func(t *testing.T, alg *collective.Algorithm) { onNodes(t, w, alg, 60) })
 	t.Run("Neighbors", func(t *testing.T) { neighbors(t, w) })
-	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faults(t, w, alg) })
+	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faults(t, w, alg, 2, 3, 5, 8) })
 	for _, kind := range collective.Kinds() {
 		t.Run("Selected/"+kind.String(), func(t *testing.T) { selected(t, w, kind) })
 	}
@@ -47,7 +48,7 @@ func Run(t *testing.T, w World) {
 func RunSample(t *testing.T, w World) {
 	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) {
 		for _, ranks := range []int{1, 2, 3, 5, 8} {
-			if !alg.Suits(ranks, true) {
+			if !alg.Suits(ranks, nil, true) {
 				continue
 			}
 			for _, op := range operators(alg, ranks) {
@@ -60,7 +61,8 @@ func RunSample(t *testing.T, w World) {
 			}
 		}
 	})
-	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faultsOn(t, w, alg, []int{2, 3}) })
+	forAlgorithms(t, "Faults", func(t *testing.T, alg *collective.Algorithm) { faults(t, w, alg, 2, 3) })
+	forAlgorithms(t, "Nodes", func(t *testing.T, alg *collective.Algorithm) { onNodes(t, w, alg, 6) })
 	t.Run("Neighbors", func(t *testing.T) { neighbors(t, w) })
 }
 
@@ -107,7 +109,7 @@ func operators(alg *collective.Algorithm, ranks int) []operator {
 		if alg.Kind == collective.KindBarrier && op.size > 1 || alg.Kind != collective.KindAllreduce && op.sloppy {
 			continue
 		}
-		if !alg.Kind.Reduces() && alg.Suits(ranks, true) || alg.Suits(ranks, op.commutative) {
+		if !alg.Kind.Reduces() && alg.Suits(ranks, nil, true) || alg.Suits(ranks, nil, op.commutative) {
 			ops = append(ops, op)
 		}
 	}
@@ -149,7 +151,7 @@ func mustRun(t *testing.T, w World, c trial) [][]byte {
 }
 
 func (c trial) shape() collective.Shape {
-	s := collective.Shape{Ranks: c.ranks, Root: c.root}
+	s := collective.Shape{Ranks: c.ranks, Root: c.root, Nodes: c.topology()}
 	if c.kind.Reduces() {
 		s.Elem = c.op.size
 	}
@@ -238,7 +240,7 @@ func long(t *testing.T, w World, alg *collective.Algorithm) {
 		return // has no length
 	}
 	for _, ranks := range []int{1, 3, 4} {
-		if !alg.Suits(ranks, true) {
+		if !alg.Suits(ranks, nil, true) {
 			continue
 		}
 		count := 40<<10 + 7
@@ -295,7 +297,7 @@ func manyRanks(t *testing.T, w World, alg *collective.Algorithm) {
 			continue
 		}
 		op := ops[0]
-		if alg.Suits(ranks, false) && alg.Kind.Reduces() {
+		if alg.Suits(ranks, nil, false) && alg.Kind.Reduces() {
 			op = matrix
 		}
 		for _, root := range []int{0, ranks / 3, ranks - 1} {
@@ -357,21 +359,20 @@ var errInjected = errors.New("collectivetest: injected fault")
 
 // faults makes every call of every rank fail once. The rank returns that error
 // unchanged and calls no more; the others return.
-func faults(t *testing.T, w World, alg *collective.Algorithm) {
-	faultsOn(t, w, alg, []int{2, 3, 5, 8})
+func faults(t *testing.T, w World, alg *collective.Algorithm, numbers ...int) {
+	for _, ranks := range numbers {
+		if alg.Suits(ranks, nil, true) {
+			faultsOn(t, w, trial{kind: alg.Kind, alg: alg.Name, ranks: ranks})
+		}
+	}
 }
 
-func faultsOn(t *testing.T, w World, alg *collective.Algorithm, numbers []int) {
-	for _, ranks := range numbers {
-		if !alg.Suits(ranks, true) {
-			continue
-		}
-		for _, inPlace := range inPlaces(alg.Kind) {
-			c := trial{kind: alg.Kind, alg: alg.Name, ranks: ranks, root: ranks / 2, count: 5, op: sumUint8, inPlace: inPlace}
-			for rank := range ranks {
-				for call, reached := 1, true; reached; call++ {
-					reached = c.fault(t, w, rank, call)
-				}
+func faultsOn(t *testing.T, w World, c trial) {
+	for _, c.inPlace = range inPlaces(c.kind) {
+		c.root, c.count, c.op = c.ranks/2, 5, sumUint8
+		for rank := range c.ranks {
+			for call, reached := 1, true; reached; call++ {
+				reached = c.fault(t, w, rank, call)
 			}
 		}
 	}
@@ -381,11 +382,13 @@ func (c trial) fault(t *testing.T, w World, rank, call int) (reached bool) {
 	t.Helper()
 	ps := newProbes(c.ranks)
 	ps.failRank, ps.failCall, ps.fault = rank, call, errInjected
-	d := c.data()
+	d, topology := c.data(), c.topology()
 	broken := make([]error, c.ranks)
 	errs := w(c.ranks, func(p collective.Peer) error {
 		probe := ps.wrap(p)
-		err := c.call(probe, c.prepare(d, p.Rank()).args)
+		args := c.prepare(d, p.Rank()).args
+		args.Nodes = topology
+		err := c.call(probe, args)
 		if probe.verdict(err); probe.broken != nil {
 			broken[p.Rank()] = probe.broken
 		}
