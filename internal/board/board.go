@@ -12,7 +12,7 @@ import (
 
 const (
 	// SlotSize is the length of a slot in bytes.
-	SlotSize = 8 << 10
+	SlotSize = 16 << 10
 
 	// MaxRanks is the largest group that shares a board: a rank looks at the posts of all others.
 	MaxRanks = 64
@@ -47,7 +47,7 @@ const (
 )
 
 const (
-	depth  = 16 // posts in a slot: a rank may be almost so many collectives ahead
+	depth  = 64 // posts in a slot: a rank may be almost so many collectives ahead
 	areas  = 2  // for payloads that do not fit into a post
 	small  = postSize - offPayload
 	period = depth / 2 // numbers from one check of all hashes to the next

@@ -6,8 +6,8 @@
 //
 // Each rank of a communicator has a [SlotSize] slot, which it writes and all read. It holds an
 // incarnation, which tells slots of this communicator from what an earlier one left there, two
-// counters, sixteen posts, and two areas for what does not fit into a post. The collectives of a
-// communicator are numbered; number n uses post n%16:
+// counters, 64 posts, and two areas for what does not fit into a post. The collectives of a
+// communicator are numbered; number n uses post n%64:
 //
 //	word       u64: n<<3 | phase, stored last
 //	hash       u64: of what the rank called up to here, so that ranks that disagree find out
@@ -22,9 +22,9 @@
 //	quit     this rank has given up, and wants its memory back
 //
 // A post is written over when nobody reads it any more: a rank posts n when the first counter of all
-// ranks has come to n-16. It says which collectives a rank has ended, and moves every eighth one, so
+// ranks has come to n-64. It says which collectives a rank has ended, and moves every 32nd one, so
 // that the line that it is in seldom travels. A rank that has nothing to wait for, as the root of a
-// broadcast, may be fifteen collectives ahead. The second counter says the same of the areas, each time
+// broadcast, may be dozens of collectives ahead. The second counter says the same of the areas, each time
 // one was used: there a rank is two ahead at most. Runs of one rank end in their order.
 //
 // # Disagreement

@@ -39,6 +39,9 @@ func (e *Engine) Usable(m *proto.Comm) error {
 	return m.Err()
 }
 
+// quickYields is how often Until gives the core away before it looks at messages, too.
+const quickYields = 8
+
 // Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
 // revoked, or the rank that is Missing is gone. begun says that it waited so long that the collective was
 // announced, and EndCollective is due.
@@ -50,6 +53,14 @@ func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, 
 		}
 		if !e.policy.NoPause {
 			pause.Spin(1)
+		}
+	}
+	if e.policy.Spin == 0 { // who is waited for may need this core
+		for range quickYields {
+			e.policy.Yield()
+			if c.Met() {
+				return false, nil
+			}
 		}
 	}
 	e.mu.Lock()

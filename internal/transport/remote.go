@@ -85,4 +85,4 @@ type Mapper interface {
 }
 
 // SlotSize is the length of a Mapper's slot.
-const SlotSize = 8 << 10
+const SlotSize = 16 << 10
