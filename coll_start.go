@@ -22,6 +22,7 @@ type collRun struct {
 	call             *collCall // of a run that has not recorded its steps, nor may need to
 	share            board.Run // while shared is set
 	shared, quitting bool
+	early            error // of its first step, which start took
 }
 
 // record writes down a call's algorithm.
@@ -70,10 +71,17 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 		return r
 	}
 	r.run = run
-	run.c, run.sig, run.next = c, sig, 0
+	run.c, run.sig, run.next, run.early = c, sig, 0, nil
 	if run.shared, run.quitting = b != nil, false; b != nil {
 		run.store.args(&run.args, call)
 		b.Start(&run.share, collOps[call.op].kind, &run.args, &run.sig)
+		if c.w.engine.Usable(c.comm) == nil {
+			var over bool
+			if over, run.early = nextOf(&run.share, true); over && !run.share.Messages() {
+				r.op.Complete() // without the engine
+				return r
+			}
+		}
 	}
 	c.w.engine.StartTask(&run.task, c.comm, sig, run, &r.op)
 	return r
@@ -82,6 +90,9 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 // Next implements progress.Steps.
 func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 	defer recoverOperator(&err)
+	if r.early != nil {
+		return false, r.early
+	}
 	if r.shared {
 		over, err := nextOf(&r.share, true)
 		if !over {

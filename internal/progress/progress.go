@@ -149,6 +149,12 @@ type Op struct {
 // Finished reports whether the operation is done, and its results are there.
 func (o *Op) Finished() bool { return o.finished.Load() }
 
+// Complete ends an operation without error that was never handed to an engine.
+func (o *Op) Complete() {
+	o.Err = nil
+	o.finished.Store(true)
+}
+
 // Recycle prepares a finished operation for another use.
 func (o *Op) Recycle() {
 	o.Op.Reset()
