@@ -78,6 +78,14 @@ func TestSmallOperationsDoNotAllocate(t *testing.T) {
 			b := &bufs[c.Rank()]
 			return weft.Allreduce(ctx, c, b.a[:1], b.b[:1], weft.Sum[float64]())
 		},
+		"ExactTotal": func(ctx context.Context, c *weft.Comm) error {
+			_, err := weft.ExactTotal(ctx, c, bufs[c.Rank()].a)
+			return err
+		},
+		"ExactDot": func(ctx context.Context, c *weft.Comm) error {
+			_, err := weft.ExactDot(ctx, c, bufs[c.Rank()].a, bufs[c.Rank()].b)
+			return err
+		},
 		"Barrier": func(ctx context.Context, c *weft.Comm) error {
 			return weft.Barrier(ctx, c)
 		},

@@ -90,6 +90,8 @@ func TestCollectiveProcesses(t *testing.T) {
 			{"forms of collectives", []int{2, 3, 5}, 0, ""},
 			{"long collectives", []int{2, 3, 4}, 0, ""},
 			{"halo", []int{1, 2, 3}, 0, ""},
+			{"same bits", []int{3, 5}, 0, ""},
+			{"exact sums", []int{1, 2, 3, 5}, 0, ""},
 			{"panic in an operator", []int{2, 3}, 1, "fragile, at coll_processes_test.go:"},
 			{"counts disagree", []int{2, 4}, 1, "6 and 5 of float64"},
 		} {

@@ -41,8 +41,9 @@ func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root 
 }
 
 // Allreduce combines the ranks' send element by element into every rank's
-// recv. All ranks get the same bits, and the same ones in every run with that
-// number of ranks. (MPI 4.1, 6.9.6)
+// recv. All ranks get the same bits, and the same ones in every run with as many
+// ranks in the same places; see "Reproducible reductions" above for more than
+// that. (MPI 4.1, 6.9.6)
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
 	var call collCall
 	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)

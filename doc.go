@@ -28,6 +28,16 @@
 // large message from memory of [Alloc] is copied once inside a host, straight
 // from the sender's memory to the receiver's.
 //
+// # Reproducible reductions
+//
+// A sum of floats depends on the order in which it is rounded. There are three levels of
+// reproducibility. All ranks get the same bits from a reduction: always. The same
+// program, with as many ranks on hosts in the same places, gets the same bits in every run: always, too, as
+// no order depends on time. And the same bits for any number of ranks, however the terms
+// are spread over them: from [ExactTotal] and [ExactDot], and from elements of type
+// [Exact] with the operator [MergeExact], which do not round before the end. Minimum
+// and maximum are so by nature, and so are the sums of integers, which wrap.
+//
 // # Windows
 //
 // A [Window] is memory of each rank that all others read and write with Put, Get,
@@ -60,6 +70,5 @@
 // # What it does not do
 //
 // Files (MPI-IO), derived datatypes, intercommunicators and dynamic processes
-// are left out. Nonblocking and vector collectives, and verbs
-// are not there yet.
+// are left out.
 package weft

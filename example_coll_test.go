@@ -28,6 +28,54 @@ func ExampleIallreduce() {
 	// <nil>
 }
 
+// A sum that has the same bits however its terms are spread over the ranks: here the
+// large ones cancel, and a sum of float64 would lose the others.
+func ExampleExactTotal() {
+	terms := []float64{1, 1e100, 1, -1e100}
+	for _, ranks := range []int{1, 2, 4} {
+		err := weft.Local(context.Background(), ranks, func(ctx context.Context, world *weft.Comm) error {
+			each := len(terms) / ranks
+			part := terms[world.Rank()*each:][:each]
+			total, err := weft.ExactTotal(ctx, world, part)
+			if err == nil && world.Rank() == 0 {
+				fmt.Println(ranks, "ranks:", total)
+			}
+			return err
+		})
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// 1 ranks: 2
+	// 2 ranks: 2
+	// 4 ranks: 2
+}
+
+// Two sums in one message: the mean and the square of the norm of a vector whose parts
+// are on the ranks.
+func ExampleExact() {
+	err := weft.Local(context.Background(), 3, func(ctx context.Context, world *weft.Comm) error {
+		part := []float64{0.5, float64(world.Rank())}
+		sums := make([]weft.Exact[float64], 2)
+		sums[0].Add(part...)
+		if err := sums[1].AddDot(part, part); err != nil {
+			return err
+		}
+		if err := weft.Allreduce(ctx, world, sums, sums, weft.MergeExact[float64]()); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			fmt.Println(sums[0].Value()/6, sums[1].Value())
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 0.75 5.75
+	// <nil>
+}
+
 // A collective on the same buffers in each step of a loop.
 func ExamplePlan() {
 	err := weft.Local(context.Background(), 4, func(ctx context.Context, world *weft.Comm) error {

@@ -6,7 +6,8 @@ import (
 	"github.com/weft-hpc/weft/internal/kernel"
 )
 
-// Sum adds. Complex numbers and integers have it too; integers wrap.
+// Sum adds. Complex numbers and integers have it too; integers wrap. Floats are rounded at each
+// addition; ExactTotal and MergeExact are for sums that are not.
 func Sum[T Number]() Op[T] {
 	if op := builtin[T](&sums); op != nil {
 		return *op

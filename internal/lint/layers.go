@@ -21,7 +21,7 @@ const module = "github.com/weft-hpc/weft"
 // explained in ARCHITECTURE.md.
 const layers = `
 # Leaves know nothing of the others.
-internal/wire internal/arena internal/pause internal/cacheline internal/kernel internal/kernel/gen: -
+internal/wire internal/arena internal/pause internal/cacheline internal/kernel internal/kernel/gen internal/exact: -
 internal/control internal/topo internal/batch internal/plane internal/pmi internal/tm: -
 internal/lint: -
 collective rdma: -
