@@ -98,8 +98,8 @@ func (t *Transport) leave(c *conn) {
 // dial connects to p at one address of its card, that of the attempt or the
 // first after it that works.
 func (t *Transport) dial(p *peer, a attempt) {
-	for addrs := t.cards[p.rank]; a.index < len(addrs); {
-		c := &conn{p: p, phase: connecting, ticks: dialTicks, remote: addrs[a.index], try: a}
+	for a.index < len(p.addrs) {
+		c := &conn{p: p, phase: connecting, ticks: dialTicks, remote: p.addrs[a.index], try: a}
 		err := t.connect(c)
 		if err == nil {
 			p.dial = c
@@ -400,10 +400,7 @@ func (t *Transport) gotVerdict(c *conn, msg []byte) int {
 func (t *Transport) promote(c *conn) int {
 	p := c.p
 	t.leave(c)
-	if p.expected > 0 {
-		p.expected = 0
-		t.expect--
-	}
+	t.expectNone(p)
 	p.state, p.fd, p.remote = up, c.fd, c.remote
 	t.up = append(t.up, p)
 	if err := t.watch(unix.EPOLL_CTL_MOD, p.fd, unix.EPOLLIN, peerEvent, p.rank); err != nil {

@@ -3,8 +3,8 @@
 //
 // # Vocabulary
 //
-// A card says where a rank listens. The launcher carries the cards of all ranks
-// to all ranks; after SetCards a rank dials a peer on its first Send to it. A
+// A card says where a rank listens. A rank dials a peer on its first Send to it, and asks
+// for its card then (FindCards), unless it was given all of them (SetCards). A
 // connection is up when both ends have proved that they know the job's secret;
 // it then carries a stream of frames, each behind a u64 with its length.
 //
@@ -35,7 +35,7 @@
 // is up, and a connection that is given up never was.
 //
 // States of a peer: idle (never used), dialing (a dial is under way, or expected from the
-// other side after "crossed"), up, failed (PeerDown is due), down (PeerDown was reported).
+// other side after "crossed", or its card was asked for), up, failed (PeerDown is due), down (PeerDown was reported).
 // They only move forward. There is no second connection after a failure.
 //
 // # The handshake

@@ -16,7 +16,7 @@ type peerState uint8
 
 const (
 	idle    peerState = iota
-	dialing           // a dial is under way, or expected from the other side
+	dialing           // a dial is under way, or expected from the other side, or its address is asked for
 	up
 	failed // PeerDown is due
 	down   // PeerDown was reported
@@ -27,11 +27,13 @@ type peer struct {
 	rank     int
 	state    peerState
 	fd       int
+	addrs    []netip.AddrPort // to dial
 	remote   netip.AddrPort
 	err      error // why no more can be written: set before state leaves up
 	dial     *conn // under way
 	late     bool  // a dial of the other side that crossed ours may still come, once
-	expected int   // ticks to wait for a dial of the other side after "crossed"; 0: none expected
+	expected int   // ticks to wait for a dial of the other side after "crossed", or for its card; 0: for neither
+	finding  bool  // it is the card
 	quiet    int   // see countQuiet
 
 	// Output: bytes of out[head:tail], in which bulk payloads are inserted. Positions
@@ -158,11 +160,21 @@ func (t *Transport) reach(rank int) (*peer, error) {
 		if rank == t.cfg.Rank {
 			return nil, fmt.Errorf("tcp: rank %d sends to itself", rank)
 		}
-		if t.cards == nil || t.cards[rank] == nil {
+		switch {
+		case t.cards != nil && t.cards[rank] != nil:
+			p.state = dialing
+			p.addrs = t.cards[rank]
+			t.dial(p, attempt{})
+		case t.find != nil:
+			p.state = dialing
+			p.finding, p.expected = true, findTicks
+			t.expect++
+			if err := t.find(rank); err != nil {
+				t.fail(p, fmt.Errorf("tcp: rank %d cannot ask for the card of rank %d: %w", t.cfg.Rank, rank, err))
+			}
+		default:
 			return nil, fmt.Errorf("tcp: rank %d has no card of rank %d", t.cfg.Rank, rank)
 		}
-		p.state = dialing
-		t.dial(p, attempt{})
 		t.setTicking()
 		if p.err != nil {
 			return nil, p.err
@@ -302,6 +314,14 @@ func (t *Transport) lostBy(p *peer, e syscall.Errno) error {
 	return fmt.Errorf("tcp: connection with rank %d at %v: %w: %s", p.rank, p.remote, e, hint)
 }
 
+// expectNone ends the wait for a dial of the other side, or for its card.
+func (t *Transport) expectNone(p *peer) {
+	if p.expected > 0 {
+		t.expect--
+	}
+	p.expected, p.finding = 0, false
+}
+
 func (t *Transport) dropOutput(p *peer) {
 	clear(p.bulks)
 	p.bulks = p.bulks[:0]
@@ -329,6 +349,7 @@ func (t *Transport) fail(p *peer, err error) {
 		t.drop(p.dial)
 		p.dial = nil
 	}
+	t.expectNone(p)
 	if p.fd >= 0 {
 		_ = unix.Close(p.fd) // leaves epoll as well
 		p.fd = -1

@@ -53,6 +53,7 @@ const (
 	backlog         = 4096
 	handshakeTicks  = 5
 	dialTicks       = 10
+	findTicks       = 20
 	quietTicks      = 9  // without an acknowledgement, until a peer is lost
 	directPeers     = 2  // up to here connections are read without asking epoll
 	eventsEvery     = 16 // Polls; then epoll is asked all the same
@@ -67,7 +68,8 @@ type Transport struct {
 	id       identity
 	choice   choice
 	card     []byte
-	cards    [][]netip.AddrPort
+	cards    [][]netip.AddrPort   // by rank; nil where they are found one by one
+	find     func(rank int) error // asks for a card; nil where there are cards
 	listener int
 	epoll    int
 	timer    int
@@ -105,10 +107,11 @@ type done struct {
 	token uint32
 }
 
-// mark is a call of MarkDown that Poll has not seen yet.
+// mark is a call of MarkDown or Found that Poll has not seen yet.
 type mark struct {
-	rank int
-	err  error
+	rank  int
+	addrs []netip.AddrPort // of Found
+	err   error
 }
 
 var _ transport.Transport = (*Transport)(nil)
@@ -208,6 +211,24 @@ func (t *Transport) SetCards(cards [][]byte) error {
 	return nil
 }
 
+// FindCards takes the place of SetCards where there are too many cards to have them all: find is
+// called at the first Send to a rank, asks for its card without waiting for it, and the answer
+// comes by Found.
+func (t *Transport) FindCards(find func(rank int) error) { t.find = find }
+
+// Found is the answer to a call of find: the card of a rank, or why there is none. Any
+// goroutine may call it.
+func (t *Transport) Found(rank int, card []byte, err error) {
+	m := mark{rank: rank, err: err}
+	if err == nil {
+		m.addrs, m.err = decodeCard(card)
+	}
+	if m.err != nil {
+		m.err = fmt.Errorf("tcp: rank %d has no card of rank %d: %w", t.cfg.Rank, rank, m.err)
+	}
+	t.mark(m)
+}
+
 // About says in one line where this rank listens, and why there.
 func (t *Transport) About() string {
 	addrs, _ := decodeCard(t.card)
@@ -256,15 +277,19 @@ func (t *Transport) Poll(s transport.Sink) int {
 
 // MarkDown implements transport.Transport.
 func (t *Transport) MarkDown(peer int, err error) {
+	t.mark(mark{rank: peer, err: fmt.Errorf("tcp: rank %d has ended: %w", peer, err)})
+}
+
+func (t *Transport) mark(m mark) {
 	t.markMu.Lock()
-	t.marks = append(t.marks, mark{peer, fmt.Errorf("tcp: rank %d has ended: %w", peer, err)})
+	t.marks = append(t.marks, m)
 	t.marked.Store(true)
 	t.markMu.Unlock()
 	t.Wake()
 }
 
-// takeMarks ends the peers that MarkDown named, unless there is a connection:
-// then the system tells, after what is still in it.
+// takeMarks dials the peers that were found, and ends those that MarkDown named, unless there is a
+// connection: then the system tells, after what is still in it.
 func (t *Transport) takeMarks() {
 	t.markMu.Lock()
 	marks := t.marks
@@ -272,8 +297,15 @@ func (t *Transport) takeMarks() {
 	t.marked.Store(false)
 	t.markMu.Unlock()
 	for _, m := range marks {
-		if p := t.peer(m.rank); p.state < up {
+		switch p := t.peer(m.rank); {
+		case p.state >= up: // it was faster
+		case m.err != nil:
 			t.fail(p, m.err)
+		case p.finding:
+			t.expectNone(p)
+			p.addrs = m.addrs
+			t.dial(p, attempt{})
+			t.setTicking()
 		}
 	}
 }

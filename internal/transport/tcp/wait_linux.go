@@ -91,7 +91,11 @@ func (t *Transport) tick() {
 		if p != nil && p.expected > 0 {
 			if p.expected--; p.expected == 0 {
 				t.expect--
-				t.fail(p, fmt.Errorf("tcp: rank %d: it promised to dial us, and did not", p.rank))
+				why := fmt.Errorf("tcp: rank %d: it promised to dial us, and did not", p.rank)
+				if p.finding {
+					why = fmt.Errorf("tcp: rank %d: its card, which says where it listens, did not come within %d s: a host between may be lost or busy", p.rank, findTicks)
+				}
+				t.fail(p, why)
 			}
 		}
 	}
@@ -195,7 +199,7 @@ func (t *Transport) Wake() { t.wake.signal() }
 func (w *wake) signal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.pending && w.fd >= 0 {
+	if !w.closed && !w.pending && w.fd >= 0 {
 		w.pending = true
 		var b [8]byte
 		binary.NativeEndian.PutUint64(b[:], 1)
