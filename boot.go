@@ -61,7 +61,7 @@ func connectShm(ctx context.Context, l *link, client *control.Client, why string
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.Join(ctx, nil); err != nil {
+	if _, err := client.Join(ctx, nil, ""); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -84,19 +84,14 @@ func listen(client *control.Client) (*tcp.Transport, error) {
 	return t, nil
 }
 
-// join joins the job with the card of t, and tells t those of the others. without is why this
-// rank cannot use RDMA.
-func (l *link) join(ctx context.Context, client *control.Client, t *tcp.Transport, without string) ([]rankCard, error) {
-	encoded, err := client.Join(ctx, rankCard{node: l.node, without: without, transport: t.Card()}.encode())
-	if err != nil {
-		return nil, err
-	}
-	cards, err := decodeCards(encoded)
-	if err != nil {
-		return nil, err
-	}
-	l.nodes = nodesOf(cards)
-	return cards, t.SetCards(transportCards(cards))
+// join joins the job with the card of t, which asks for those of the others when it needs them. It
+// returns what is lacking in all ranks.
+func (l *link) join(ctx context.Context, client *control.Client, t *tcp.Transport, lacks string) (control.Lack, error) {
+	l.nodes = client.Env().Nodes
+	t.FindCards(func(rank int) error {
+		return client.Find(rank, func(card []byte, err error) { t.Found(rank, card, err) })
+	})
+	return client.Join(ctx, t.Card(), lacks)
 }
 
 // notices prints what a transport has to tell the user.

@@ -53,22 +53,15 @@ func connectHosts(ctx context.Context, l *link, client *control.Client, cfg *con
 }
 
 // joinHosts joins the job and returns what reaches other hosts. All ranks must take the
-// same, so each says in its card whether it could use RDMA.
+// same, so each says why it could not use RDMA, if so.
 func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config) (transport.Transport, string, error) {
 	env := client.Env()
 	t, err := listen(client)
 	if err != nil {
 		return nil, "", err
 	}
-	why := probeVerbs(env.Device)
-	cards, err := l.join(ctx, client, t, why)
-	var without []string // ranks that cannot use RDMA, with the reason
-	for rank, c := range cards {
-		if c.without != "" {
-			without = append(without, fmt.Sprintf("rank %d: %s", rank, c.without))
-		}
-	}
-	if err == nil && len(without) == 0 {
+	lack, err := l.join(ctx, client, t, probeVerbs(env.Device))
+	if err == nil && lack.Ranks == 0 {
 		var v *verbs.Transport
 		if v, err = openVerbs(client, cfg, t, l.arena); err == nil {
 			if l.arena == nil {
@@ -82,8 +75,8 @@ func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config
 		t.Close()
 		return nil, "", err
 	}
-	if l.rank == 0 && len(without) < l.size {
-		notices(l.rank)(fmt.Sprintf("tcp between hosts though %d of %d ranks could use verbs: %s", l.size-len(without), l.size, without[0]))
+	if l.rank == 0 && lack.Ranks < l.size {
+		notices(l.rank)(fmt.Sprintf("tcp between hosts though %d of %d ranks could use verbs: rank %d: %s", l.size-lack.Ranks, l.size, lack.First, lack.Text))
 	}
 	return t, "tcp between hosts; " + t.About(), nil
 }

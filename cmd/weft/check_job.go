@@ -67,7 +67,7 @@ func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err
 	}
 	env := j.client.Env()
 	if env.LocalRank != 0 { // another one does it
-		if _, err := j.client.Join(ctx, nil); err != nil {
+		if _, err := j.client.Join(ctx, nil, ""); err != nil {
 			return err
 		}
 		return j.leave(ctx)
@@ -113,12 +113,15 @@ func (j *checkJob) exchange(ctx context.Context, mine *checkCard) ([]*checkCard,
 	if err != nil {
 		return nil, err
 	}
-	cards, err := j.client.Join(ctx, b)
-	if err != nil {
+	if _, err := j.client.Join(ctx, b, ""); err != nil {
 		return nil, err
 	}
 	var hosts []*checkCard
-	for rank, b := range cards {
+	for rank := range j.client.Env().Size {
+		b, err := j.client.Card(ctx, rank)
+		if err != nil {
+			return nil, err
+		}
 		if len(b) == 0 {
 			continue
 		}

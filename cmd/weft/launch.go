@@ -14,7 +14,7 @@ import (
 )
 
 func launchCommand() *cobra.Command {
-	hosts, ranks, card := []int{1, 10, 100, 300}, 64, 64
+	hosts, ranks, card := []int{1, 10, 100, 1000}, 64, 64
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "launch",
@@ -25,8 +25,10 @@ say what agents say when ranks come up, join the job, leave it and end. So what 
 and hosts take for themselves is not in these times, and all agents share this
 machine's processors with weftrun.
 
-The wire-up is the exchange of cards, in which ranks tell where they can be reached:
-every agent sends its ranks' cards to weftrun, which sends all cards to every agent.`,
+The wire-up is what ranks wait for before they can begin: until all know that all have
+joined, which hosts tell each other in a tree. Cards, in which ranks tell where they can be
+reached, are fetched when a connection is made. Here each rank fetches those of the ranks a
+power of two away, as a barrier or a sum over all ranks needs them, all at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ranks < 1 || card < 0 {
@@ -37,7 +39,7 @@ every agent sends its ranks' cards to weftrun, which sends all cards to every ag
 				if n < 1 {
 					return fmt.Errorf("a job on %d hosts", n)
 				}
-				s, err := job.Simulate(n, ranks, card)
+				s, err := (&job.Simulation{Hosts: n, Ranks: ranks, Card: card}).Run()
 				if err != nil {
 					return err
 				}
@@ -52,7 +54,7 @@ every agent sends its ranks' cards to weftrun, which sends all cards to every ag
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&hosts, "hosts", hosts, "numbers of hosts; 1000, with 64 ranks each, take gigabytes of memory")
+	f.IntSliceVar(&hosts, "hosts", hosts, "numbers of hosts")
 	f.IntVar(&ranks, "ranks", ranks, "ranks on each host")
 	f.IntVar(&card, "card", card, "bytes of a rank's card")
 	f.BoolVar(&asJSON, "json", false, "print JSON, for programs")
@@ -81,9 +83,15 @@ func printLaunches(out io.Writer, all []*job.Simulated) error {
 		}
 		return sum.Round(10 * time.Microsecond).String()
 	})
-	traffic := func(t job.Traffic) string { return fmt.Sprintf("%d, %s", t.Messages, topo.FormatBytes(t.Bytes)) }
-	row("wire-up to weftrun: messages, bytes", func(s *job.Simulated) string { return traffic(s.Up) })
-	row("wire-up from weftrun", func(s *job.Simulated) string { return traffic(s.Down) })
-	row("both, of one host", func(s *job.Simulated) string { return traffic(s.Most) })
+	row("steps of the wire-up, up and down", func(s *job.Simulated) string { return fmt.Sprint(2 * s.Steps) })
+	exchanged := func(name string, of func(s *job.Simulated) *job.Exchanged) {
+		traffic := func(t job.Traffic) string { return fmt.Sprintf("%d, %s", t.Messages, topo.FormatBytes(t.Bytes)) }
+		row(name+" by weftrun: messages, bytes", func(s *job.Simulated) string { return traffic(of(s).Launcher) })
+		row("by the busiest agent", func(s *job.Simulated) string { return traffic(of(s).Most) })
+		row("by all", func(s *job.Simulated) string { return traffic(of(s).All) })
+	}
+	exchanged("wire-up: sent", func(s *job.Simulated) *job.Exchanged { return &s.WireUp })
+	row("cards fetched by ranks", func(s *job.Simulated) string { return fmt.Sprint(s.Cards) })
+	exchanged("for that: sent", func(s *job.Simulated) *job.Exchanged { return &s.Fetch })
 	return w.Flush()
 }

@@ -22,7 +22,7 @@ func TestBenchLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"hosts   ", "120", "agents ready", "cards gathered", "ranks ended", "one host"} {
+	for _, want := range []string{"hosts   ", "120", "agents ready", "all joined", "ranks ended", "busiest agent", "cards fetched by ranks"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table lacks %q:\n%s", want, text)
 		}
@@ -36,8 +36,8 @@ func TestBenchLaunch(t *testing.T) {
 		t.Fatal(text, err)
 	}
 	s := got[0]
-	// Each agent sends the cards of its ranks in one message, and gets those of all.
-	if s.Up.Messages != 33 || s.Down.Messages != 33 || s.Most.Messages != 2 || s.Up.Bytes < 66*100 || s.Down.Bytes < 33*66*100 || s.Most.Bytes < 68*100 {
+	// One word up each link of the tree, and one down; each card that is fetched from another host crosses weftrun.
+	if s.Steps != 2 || s.WireUp.All.Messages != 2*33 || s.WireUp.Launcher.Messages != 32 || s.Cards < 66 || s.Fetch.Launcher.Bytes < 66*100 || s.Fetch.All.Bytes <= s.Fetch.Launcher.Bytes {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range [][]string{{"--hosts", "0"}, {"--ranks", "0"}, {"--card", "-1"}} {

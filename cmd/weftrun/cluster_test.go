@@ -60,6 +60,27 @@ func TestAgentsWireUp(t *testing.T) {
 	}
 }
 
+// TestAgentsInATree: above 32 hosts, some exchange cards through others, or through weftrun when these are lost.
+func TestAgentsInATree(t *testing.T) {
+	var hosts, cards []string
+	for i := range 36 {
+		hosts, cards = append(hosts, fmt.Sprintf("h%d:1", i)), append(cards, fmt.Sprint("card ", i))
+	}
+	r := run1(t, nil, on(strings.Join(hosts, ","), "-x", "ACT=join", self)...)
+	r.want(t, 0)
+	got := lines(r.out)
+	for i := range hosts {
+		if want := fmt.Sprintf("rank %d of 36, local 0 of 1: %s", i, strings.Join(cards, ", ")); !slices.Contains(got, want) {
+			t.Errorf("stdout lacks %q: %s", want, r.out)
+		}
+	}
+	r = run1(t, nil, on(strings.Join(hosts, ","), "--keep-going", "--verbose", "-x", "ACT=adopted", self)...)
+	r.want(t, 122, "host h0 was lost", "host h35 exchanges cards with weftrun itself from here on, not with host h0: ")
+	if got := strings.Count(r.out, "done\n"); got != 35 {
+		t.Errorf("%d ranks are done, want 35: %s", got, r.out)
+	}
+}
+
 // TestAgentsBesideUs: this host has ranks too, which are weftrun's own.
 func TestAgentsBesideUs(t *testing.T) {
 	me, err := os.Hostname()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,14 +73,37 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
+// allCards joins the job and returns the cards of all ranks.
+func allCards(c *control.Client, card []byte) ([][]byte, error) {
+	ctx := context.Background()
+	_, err := c.Join(ctx, card, "")
+	cards := make([][]byte, c.Env().Size)
+	for rank := range cards {
+		if err == nil {
+			cards[rank], err = c.Card(ctx, rank)
+		}
+	}
+	return cards, err
+}
+
 // acts are what a rank can do. Each returns its exit code.
 var acts = map[string]func(c *control.Client) int{
 	"join": func(c *control.Client) int {
 		e := c.Env()
-		cards, err := c.Join(context.Background(), fmt.Appendf(nil, "card %d", e.Rank))
+		cards, err := allCards(c, fmt.Appendf(nil, "card %d", e.Rank))
 		if err != nil {
 			fmt.Println(err)
 			return 1
+		}
+		if (e.Nodes == nil) != (e.LocalSize() == e.Size) {
+			fmt.Printf("%d of %d ranks are here, and nodes are %v\n", e.LocalSize(), e.Size, e.Nodes)
+			return 1
+		}
+		for r, node := range e.Nodes {
+			if slices.Contains(e.LocalRanks, r) != (node == e.LocalRanks[0]) {
+				fmt.Printf("rank %d is on node %d, and node %d has %v\n", r, node, e.LocalRanks[0], e.LocalRanks)
+				return 1
+			}
 		}
 		fmt.Printf("rank %d of %d, local %d of %d: %s\n", e.Rank, e.Size, e.LocalRank, e.LocalSize(), bytes.Join(cards, []byte(", ")))
 		if err := leaveJob(c); err != nil {
@@ -88,9 +112,40 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
+	// Rank 0 ends its agent, and itself; the others ask for each other's cards when they hear of it.
+	"adopted": func(c *control.Client) int {
+		ctx := context.Background()
+		rank := c.Env().Rank
+		if _, err := c.Join(ctx, fmt.Appendf(nil, "card %d", rank), ""); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if rank == 0 {
+			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			select {}
+		}
+		died := make(chan control.Event, 100)
+		c.Watch(func(e control.Event) { died <- e })
+		if e := <-died; e.Kind != control.RankDied || e.Rank != 0 || !e.GoesOn {
+			fmt.Println("heard:", e)
+			return 1
+		}
+		for r := 1; r < c.Env().Size; r++ {
+			if card, err := c.Card(ctx, r); err != nil || string(card) != fmt.Sprint("card ", r) {
+				fmt.Printf("rank %d: card of %d: %q, %v\n", rank, r, card, err)
+				return 1
+			}
+		}
+		if err := leaveJob(c); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		fmt.Println("done")
+		return 0
+	},
 	// Rank 0 leaves; rank 1 leaves when it hears of it, which lets both go.
 	"part": func(c *control.Client) int {
-		if _, err := c.Join(context.Background(), nil); err != nil {
+		if _, err := c.Join(context.Background(), nil, ""); err != nil {
 			fmt.Println(err)
 			return 1
 		}
@@ -119,7 +174,7 @@ var acts = map[string]func(c *control.Client) int{
 	},
 	// Rank 1 dies; rank 0 notices by itself and aborts because of it.
 	"blame": func(c *control.Client) int {
-		if _, err := c.Join(context.Background(), nil); err != nil {
+		if _, err := c.Join(context.Background(), nil, ""); err != nil {
 			return 1
 		}
 		switch c.Env().Rank {
@@ -162,7 +217,7 @@ var acts = map[string]func(c *control.Client) int{
 				return 1
 			}
 		}
-		_, err := c.Join(context.Background(), nil)
+		_, err := c.Join(context.Background(), nil, "")
 		fmt.Println(err)
 		return 1
 	},
@@ -233,7 +288,7 @@ func afterJoin(c *control.Client, one func() int) int {
 }
 
 func afterJoinElse(c *control.Client, one, others func() int) int {
-	if _, err := c.Join(context.Background(), nil); err != nil {
+	if _, err := c.Join(context.Background(), nil, ""); err != nil {
 		fmt.Println(err)
 		return 1
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ type Env struct {
 	Rank, Size     int
 	LocalRank      int
 	LocalRanks     []int    // world ranks on this host, by local rank
+	Nodes          []int    // by world rank: the lowest rank on the same host; nil if all are on this one
 	Job            string   // names the job, unique on its hosts
 	Host           string   // this host, as the launcher calls it
 	Transport      string   // what was asked for: auto, shm, tcp, verbs
@@ -53,10 +55,11 @@ type Client struct {
 	watched bool
 	joined  bool // Join was called
 	closed  bool
-	cards   [][]byte
-	settled chan struct{} // closed when cards or first is set
-	failed  chan struct{} // closed when first is set
-	freed   chan struct{} // closed when all ranks have said goodbye
+	lack    *Lack                         // of the ranks, once all have joined
+	finding map[int][]func([]byte, error) // by rank: who waits for its card; nil when the line has ended
+	settled chan struct{}                 // closed when lack or first is set
+	failed  chan struct{}                 // closed when first is set
+	freed   chan struct{}                 // closed when all ranks have said goodbye
 	isFreed bool
 	ended   chan struct{} // closed when nothing can be heard any more
 	limit   atomic.Pointer[time.Time]
@@ -111,7 +114,7 @@ func inherited(name, value string, socket bool) (*os.File, error) {
 // Dial takes up a line: it reads the Welcome and says Hello. The client owns
 // both files from here on, also when Dial fails. Segment may be nil.
 func Dial(line, segment *os.File) (*Client, error) {
-	c := &Client{line: line, in: bufio.NewReader(line), settled: make(chan struct{}),
+	c := &Client{line: line, in: bufio.NewReader(line), finding: make(map[int][]func([]byte, error)), settled: make(chan struct{}),
 		failed: make(chan struct{}), freed: make(chan struct{}), ended: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	c.env.Segment = segment
@@ -149,7 +152,11 @@ func (c *Client) greet() error {
 	if f.Rank < 0 || f.Rank >= p.Size || p.LocalRank < 0 || p.LocalRank >= len(local) || local[p.LocalRank] != f.Rank {
 		return fmt.Errorf("control: weftrun calls this rank %d of %d, local rank %d of %v", f.Rank, p.Size, p.LocalRank, local)
 	}
-	c.env = Env{Rank: f.Rank, Size: p.Size, LocalRank: p.LocalRank, LocalRanks: local, Job: p.Job, Host: p.Host,
+	nodes, err := p.Layout.Nodes(p.Size)
+	if err != nil {
+		return err
+	}
+	c.env = Env{Rank: f.Rank, Size: p.Size, LocalRank: p.LocalRank, LocalRanks: local, Nodes: nodes, Job: p.Job, Host: p.Host,
 		Transport: p.Transport, Interface: p.Interface, Device: p.Device, Arena: p.Arena, Oversubscribed: p.Oversubscribed, Segment: c.env.Segment}
 	c.secret = f.Secret
 	if err := c.line.SetReadDeadline(time.Time{}); err != nil {
@@ -183,6 +190,7 @@ func (c *Client) Deadline() (time.Time, bool) {
 // read is the goroutine that reads the line.
 func (c *Client) read() {
 	defer close(c.ended)
+	defer c.findNothing()
 	for {
 		f, err := receive(c.in, maxFromLauncher)
 		if err != nil {
@@ -194,8 +202,10 @@ func (c *Client) read() {
 			return
 		}
 		switch f.Kind {
-		case cards:
-			c.deal(f.Cards)
+		case all:
+			c.settle(f.Lack)
+		case card:
+			c.found(f.Rank, f.Card)
 		case died:
 			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text, GoesOn: f.GoesOn})
 		case aborted:
@@ -214,14 +224,42 @@ func (c *Client) read() {
 	}
 }
 
-func (c *Client) deal(cards [][]byte) {
+func (c *Client) settle(l *Lack) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cards == nil && c.first == nil {
+	if c.lack == nil && c.first == nil {
 		close(c.settled)
 	}
-	c.cards = cards
+	if c.lack = l; l == nil {
+		c.lack = new(Lack)
+	}
 }
+
+// found hands a card to those who wait for it.
+func (c *Client) found(rank int, b []byte) {
+	c.mu.Lock()
+	waiting := c.finding[rank]
+	delete(c.finding, rank)
+	c.mu.Unlock()
+	for _, f := range waiting {
+		f(b, nil)
+	}
+}
+
+// findNothing tells who waits for a card that none will come.
+func (c *Client) findNothing() {
+	c.mu.Lock()
+	finding := c.finding
+	c.finding = nil
+	c.mu.Unlock()
+	for _, waiting := range finding {
+		for _, f := range waiting {
+			f(nil, errLineEnded)
+		}
+	}
+}
+
+var errLineEnded = errors.New("the line to the launcher has ended")
 
 func (c *Client) release() {
 	c.mu.Lock()
@@ -238,8 +276,8 @@ func (c *Client) report(e Event) {
 	if c.closed || c.isFreed { // our own end, nothing that happened to the job
 		return
 	}
-	if c.first == nil && e.Kind != RankLeft && (!e.GoesOn || c.cards == nil) {
-		if c.cards == nil {
+	if c.first == nil && e.Kind != RankLeft && (!e.GoesOn || c.lack == nil) {
+		if c.lack == nil {
 			close(c.settled)
 		}
 		c.first = &e
@@ -249,38 +287,78 @@ func (c *Client) report(e Event) {
 	c.changed.Broadcast()
 }
 
-// Join sends this rank's card and returns everybody's, by world rank, once all
-// have joined. It fails with an [Event] when that cannot happen any more, and
+// Join sends this rank's card, and what this rank lacks, if anything. It returns what is lacking
+// in all, once all have joined. It fails with an [Event] when that cannot happen any more, and
 // with ctx's error when ctx ends first: then the rank can only abort or exit.
 // It is called once.
-func (c *Client) Join(ctx context.Context, card []byte) ([][]byte, error) {
+func (c *Client) Join(ctx context.Context, card []byte, lacks string) (Lack, error) {
 	if len(card) > MaxCard {
-		return nil, fmt.Errorf("control: card of %d bytes, the limit is %d", len(card), MaxCard)
+		return Lack{}, fmt.Errorf("control: card of %d bytes, the limit is %d", len(card), MaxCard)
 	}
+	lacks = cut(lacks, maxLack)
 	c.mu.Lock()
 	twice := c.joined
 	c.joined = true
 	c.mu.Unlock()
 	if twice {
-		return nil, errors.New("control: rank has joined already")
+		return Lack{}, errors.New("control: rank has joined already")
 	}
-	if err := c.send(&frame{Kind: join, Card: card}); err != nil {
-		return nil, err
+	if err := c.send(&frame{Kind: join, Card: card, Text: lacks}); err != nil {
+		return Lack{}, err
 	}
 	select {
 	case <-c.settled:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("control: rank %d of %d waited for the others to join: %w", c.env.Rank, c.env.Size, context.Cause(ctx))
+		return Lack{}, fmt.Errorf("control: rank %d of %d waited for the others to join: %w", c.env.Rank, c.env.Size, context.Cause(ctx))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.cards == nil:
-		return nil, fmt.Errorf("control: not all ranks can join: %w", *c.first)
-	case len(c.cards) != c.env.Size:
-		return nil, fmt.Errorf("control: weftrun dealt %d cards to a world of %d", len(c.cards), c.env.Size)
+	if c.lack == nil {
+		return Lack{}, fmt.Errorf("control: not all ranks can join: %w", *c.first)
 	}
-	return c.cards, nil
+	return *c.lack, nil
+}
+
+// Find asks for the card of a rank, after Join, and has f called with it, or with an error once
+// no answer can come, on a goroutine of the client: f must not wait. An error of Find means
+// that f is not called.
+func (c *Client) Find(rank int, f func(card []byte, err error)) error {
+	c.mu.Lock()
+	if c.finding == nil {
+		c.mu.Unlock()
+		return errLineEnded
+	}
+	first := len(c.finding[rank]) == 0
+	c.finding[rank] = append(c.finding[rank], f)
+	c.mu.Unlock()
+	if first {
+		// A line that cannot be written to ends for the reader as well, which then tells f.
+		_ = c.send(&frame{Kind: ask, Rank: rank})
+	}
+	return nil
+}
+
+// Card returns the card of a rank, after Join.
+func (c *Client) Card(ctx context.Context, rank int) ([]byte, error) {
+	type answer struct {
+		card []byte
+		err  error
+	}
+	got := make(chan answer, 1)
+	if err := c.Find(rank, func(card []byte, err error) { got <- answer{card, err} }); err != nil {
+		return nil, fmt.Errorf("control: no card of rank %d: %w", rank, err)
+	}
+	select {
+	case a := <-got:
+		if a.err != nil {
+			return nil, fmt.Errorf("control: no card of rank %d: %w", rank, a.err)
+		}
+		return a.card, nil
+	case <-c.failed:
+		return nil, fmt.Errorf("control: no card of rank %d: %w", rank, *c.first)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("control: no card of rank %d: %w", rank, context.Cause(ctx))
+	}
 }
 
 // Watch has f called for every event, in order, those that came before included,
@@ -322,10 +400,16 @@ func (c *Client) deliver(f func(Event)) {
 // it finds it dead too; it is -1 when the reason is this rank's own. The caller
 // exits after it; everybody else is told and, in the end, stopped.
 func (c *Client) Abort(code int, reason string, lost int) error {
-	if len(reason) > maxReason {
-		reason = reason[:maxReason] + "..."
+	return c.send(&frame{Kind: abort, Rank: lost, Code: code, Text: cut(reason, maxReason)})
+}
+
+// cut returns at most n bytes of a text, as a frame can carry it: valid UTF-8.
+func cut(text string, n int) string {
+	const rest = "..."
+	if len(text) > n {
+		text = text[:n-len(rest)] + rest
 	}
-	return c.send(&frame{Kind: abort, Rank: lost, Code: code, Text: reason})
+	return strings.ToValidUTF8(text, "?")
 }
 
 // Leave says that this rank ends in good order, and returns when all ranks
@@ -365,7 +449,7 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.changed.Broadcast()
 	if c.first == nil { // nobody waits any more: a Join or Leave in progress fails
-		if c.cards == nil {
+		if c.lack == nil {
 			close(c.settled)
 		}
 		c.first = &Event{Kind: LauncherLost, Rank: -1, Text: "this rank closed its line"}

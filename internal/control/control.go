@@ -10,7 +10,8 @@
 //
 // A line joins one rank and its launcher. A [Client] is the rank's end; a [Hub]
 // is the launcher's end of all lines of one host. A card is what a rank tells
-// the others about how to reach it; its contents belong to the transports.
+// the others about how to reach it; its contents belong to the transports. A card stays on
+// the host that it comes from until somebody asks for it: see [Exchange].
 //
 // # The life of a line
 //
@@ -18,7 +19,9 @@
 //	Welcome   written before the fork  ->  FromEnv: read and checked
 //	          <-  Hello                    FromEnv: this is a Weft program
 //	          <-  Join card                Join
-//	Cards     everybody has joined     ->  Join returns
+//	All       everybody has joined     ->  Join returns
+//	          <-  Ask rank                 Find, when that rank's card is needed
+//	Card      of that rank             ->  Find's function is called
 //	          <-  Abort                    any time after Hello: ends the job
 //	Died, Aborted  any time            ->  Join fails, Watch is told; so does Leave, unless the job goes on
 //	          <-  Goodbye                  Leave: an exit is in order from here on
@@ -49,7 +52,7 @@ import (
 )
 
 // Version is the version of the protocol. A rank and its launcher must agree.
-const Version = 3
+const Version = 4
 
 // Names of the environment variables that a rank finds. The descriptors are
 // what counts; the numbers are there for scripts that wrap a program.
@@ -82,8 +85,9 @@ const (
 	SecretSize = 32
 
 	maxReason       = 16 << 10 // longer reasons of an abort are cut
+	maxLack         = 1 << 10  // and longer reasons of a Lack
 	maxFromRank     = MaxCard + maxReason
-	maxFromLauncher = 1 << 30
+	maxFromLauncher = 16 << 20 // most of it is the number of ranks on a host
 )
 
 // kind says what a frame is. The numbers are part of the protocol.
@@ -93,7 +97,7 @@ const (
 	welcome kind = 1 + iota
 	hello
 	join
-	cards
+	all
 	abort
 	died
 	aborted
@@ -101,9 +105,11 @@ const (
 	gone
 	released
 	limit
+	ask
+	card
 )
 
-var kindNames = [...]string{"?", "welcome", "hello", "join", "cards", "abort", "died", "aborted", "goodbye", "left", "released", "limit"}
+var kindNames = [...]string{"?", "welcome", "hello", "join", "all", "abort", "died", "aborted", "goodbye", "left", "released", "limit", "ask", "card"}
 
 func (k kind) String() string {
 	if k == 0 || int(k) >= len(kindNames) {
@@ -121,7 +127,7 @@ type frame struct {
 	Code    int      `cbor:"4,keyasint,omitempty"`
 	Text    string   `cbor:"5,keyasint,omitempty"`
 	Card    []byte   `cbor:"6,keyasint,omitempty"`
-	Cards   [][]byte `cbor:"7,keyasint,omitempty"`
+	Lack    *Lack    `cbor:"7,keyasint,omitempty"`
 	Place   *place   `cbor:"8,keyasint,omitempty"`
 	Secret  []byte   `cbor:"9,keyasint,omitempty"`
 	Ranks   [][2]int `cbor:"10,keyasint,omitempty"` // runs: first, length
@@ -141,6 +147,7 @@ type place struct {
 	Oversubscribed bool     `cbor:"8,keyasint,omitempty"`
 	Device         string   `cbor:"9,keyasint,omitempty"`
 	Arena          int64    `cbor:"10,keyasint,omitempty"`
+	Layout         Layout   `cbor:"11,keyasint"`
 }
 
 // decoding bounds what a frame can make this end allocate; the frame's own
@@ -223,16 +230,33 @@ func Runs(ranks []int) [][2]int {
 	return out
 }
 
+// CheckRuns checks runs against the size of a world.
+func CheckRuns(rs [][2]int, size int) error {
+	n := 0
+	for _, r := range rs {
+		if r[0] < 0 || r[1] < 1 || r[0] > size || r[1] > size-r[0] || n+r[1] > size {
+			return fmt.Errorf("control: ranks %d+%d do not fit a world of %d", r[0], r[1], size)
+		}
+		n += r[1]
+	}
+	return nil
+}
+
 // Unruns undoes Runs and checks every rank against size.
 func Unruns(rs [][2]int, size int) ([]int, error) {
+	if err := CheckRuns(rs, size); err != nil {
+		return nil, err
+	}
 	var out []int
 	for _, r := range rs {
-		if r[0] < 0 || r[1] < 1 || r[0] > size || r[1] > size-r[0] || len(out)+r[1] > size {
-			return nil, fmt.Errorf("control: ranks %d+%d do not fit a world of %d", r[0], r[1], size)
-		}
 		for i := range r[1] {
 			out = append(out, r[0]+i)
 		}
 	}
 	return out, nil
+}
+
+// InRuns tells whether a rank is in one of some runs.
+func InRuns(rs [][2]int, rank int) bool {
+	return slices.ContainsFunc(rs, func(r [2]int) bool { return rank >= r[0] && rank-r[0] < r[1] })
 }

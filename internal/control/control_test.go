@@ -34,7 +34,7 @@ func newLocal(t *testing.T, n int) *Local {
 	return l
 }
 
-func TestJoinDealsEverybodysCard(t *testing.T) {
+func TestCards(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 7, 8, 13} {
 		l := newLocal(t, n)
 		var group sync.WaitGroup
@@ -47,14 +47,23 @@ func TestJoinDealsEverybodysCard(t *testing.T) {
 			}
 			group.Go(func() {
 				card := bytes.Repeat([]byte{byte(rank)}, rank*rank*300) // rank 0: empty; 12: 43 kB
-				cards, err := c.Join(t.Context(), card)
-				if err != nil {
-					t.Errorf("rank %d of %d: %v", rank, n, err)
+				lacks := ""
+				if rank%3 == 1 {
+					lacks = fmt.Sprintf("the tool of %d", rank)
+				}
+				got, err := c.Join(t.Context(), card, lacks)
+				want := Lack{Ranks: (n + 1) / 3}
+				if n > 1 {
+					want.First, want.Text = 1, "the tool of 1"
+				}
+				if err != nil || got != want {
+					t.Errorf("rank %d of %d: %+v, %v, want %+v", rank, n, got, err, want)
 					return
 				}
-				for i, got := range cards {
-					if want := bytes.Repeat([]byte{byte(i)}, i*i*300); !bytes.Equal(got, want) {
-						t.Errorf("rank %d of %d: card %d has %d bytes, want %d", rank, n, i, len(got), len(want))
+				for i := range n {
+					got, err := c.Card(t.Context(), i)
+					if want := bytes.Repeat([]byte{byte(i)}, i*i*300); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("rank %d of %d: card %d has %d bytes, want %d; %v", rank, n, i, len(got), len(want), err)
 					}
 				}
 				if err := errors.Join(c.send(&frame{Kind: goodbye}), c.Close()); err != nil {
@@ -71,14 +80,18 @@ func TestJoinDealsEverybodysCard(t *testing.T) {
 
 func TestCardLimit(t *testing.T) {
 	l := newLocal(t, 1)
-	if _, err := l.Clients[0].Join(t.Context(), make([]byte, MaxCard+1)); err == nil || !strings.Contains(err.Error(), "65537 bytes") {
+	if _, err := l.Clients[0].Join(t.Context(), make([]byte, MaxCard+1), ""); err == nil || !strings.Contains(err.Error(), "65537 bytes") {
 		t.Errorf("a card that is too long: %v", err)
 	}
-	cards, err := l.Clients[0].Join(t.Context(), make([]byte, MaxCard))
-	if err != nil || len(cards[0]) != MaxCard {
-		t.Errorf("a card of the longest length: %d cards, %v", len(cards), err)
+	long := strings.Repeat("\u00e9", 5000) // of two bytes each: where it is cut counts
+	lack, err := l.Clients[0].Join(t.Context(), make([]byte, MaxCard), long)
+	if err != nil || !strings.HasPrefix(lack.Text, long[:1000]) || len(lack.Text) > maxLack {
+		t.Errorf("a card of the longest length: %v, lack %.20q of %d bytes", err, lack.Text, len(lack.Text))
 	}
-	if _, err := l.Clients[0].Join(t.Context(), nil); err == nil {
+	if card, err := l.Clients[0].Card(t.Context(), 0); err != nil || len(card) != MaxCard {
+		t.Errorf("a card of the longest length: %d bytes, %v", len(card), err)
+	}
+	if _, err := l.Clients[0].Join(t.Context(), nil, ""); err == nil {
 		t.Error("a second Join went well")
 	}
 }
@@ -87,7 +100,7 @@ func TestDeathFailsJoin(t *testing.T) {
 	l := newLocal(t, 3)
 	failed := make(chan error)
 	go func() {
-		_, err := l.Clients[0].Join(context.Background(), nil)
+		_, err := l.Clients[0].Join(context.Background(), nil, "")
 		failed <- err
 	}()
 	l.Wait(0, Joined)
@@ -104,7 +117,7 @@ func TestDeathFailsJoin(t *testing.T) {
 	}
 	// Also when the death is known before.
 	<-l.Clients[1].settled
-	if _, err := l.Clients[1].Join(t.Context(), nil); err == nil {
+	if _, err := l.Clients[1].Join(t.Context(), nil, ""); err == nil {
 		t.Error("Join after a known death went well")
 	}
 }
@@ -114,7 +127,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the user lost patience")
 	cancel(why)
-	if _, err := l.Clients[0].Join(ctx, nil); !errors.Is(err, why) {
+	if _, err := l.Clients[0].Join(ctx, nil, ""); !errors.Is(err, why) {
 		t.Errorf("Join with an ended context: %v", err)
 	}
 }
@@ -206,7 +219,7 @@ func TestLeftIsToldAndNoFailure(t *testing.T) {
 	l := newLocal(t, 2)
 	events := make(chan Event, 2)
 	l.Clients[0].Watch(func(e Event) { events <- e })
-	if err := l.hub.Left(1, []int{0, 1, 2, 3}); err != nil {
+	if err := l.hub.Left(1, [][2]int{{0, 4}}); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(Event{Kind: RankLeft, Rank: 1}, <-events); d != "" {
@@ -215,11 +228,11 @@ func TestLeftIsToldAndNoFailure(t *testing.T) {
 	var other sync.WaitGroup
 	defer other.Wait()
 	other.Go(func() {
-		if _, err := l.Clients[1].Join(t.Context(), nil); err != nil {
+		if _, err := l.Clients[1].Join(t.Context(), nil, ""); err != nil {
 			t.Errorf("Join of the other rank: %v", err)
 		}
 	})
-	if _, err := l.Clients[0].Join(t.Context(), nil); err != nil {
+	if _, err := l.Clients[0].Join(t.Context(), nil, ""); err != nil {
 		t.Errorf("Join after a rank has left: %v", err)
 	}
 }
@@ -292,6 +305,8 @@ func TestNonsenseIsReported(t *testing.T) {
 		"launcher's word": append(bytes.Clone(hi), good(frame{Kind: died})...),
 		"bad version":     good(frame{Kind: hello, Version: Version + 1}),
 		"abort blames":    append(bytes.Clone(hi), good(frame{Kind: abort, Rank: 2})...),
+		"ask early":       bytes.Join([][]byte{hi, good(frame{Kind: join}), good(frame{Kind: ask})}, nil),
+		"ask for nobody":  append(bytes.Clone(hi), good(frame{Kind: ask, Rank: 2})...),
 		"join twice":      bytes.Join([][]byte{hi, good(frame{Kind: join}), good(frame{Kind: join})}, nil),
 	}
 	for name, say := range cases {
@@ -312,15 +327,16 @@ func TestNonsenseIsReported(t *testing.T) {
 }
 
 func TestBadWelcome(t *testing.T) {
-	good := frame{Kind: welcome, Version: Version, Secret: make([]byte, SecretSize), Place: &place{Size: 2, Local: [][2]int{{0, 2}}}}
+	good := frame{Kind: welcome, Version: Version, Secret: make([]byte, SecretSize), Place: &place{Size: 2, Local: [][2]int{{0, 2}}, Layout: Layout{{0, 2, 0}}}}
 	bad := map[string]func(f *frame){
 		"version":       func(f *frame) { f.Version++ },
-		"kind":          func(f *frame) { f.Kind = cards },
+		"kind":          func(f *frame) { f.Kind = all },
 		"no place":      func(f *frame) { f.Place = nil },
 		"short secret":  func(f *frame) { f.Secret = f.Secret[1:] },
 		"rank":          func(f *frame) { f.Rank = 2 },
 		"local rank":    func(f *frame) { f.Place.LocalRank = 1 },
 		"local too big": func(f *frame) { f.Place.Local = [][2]int{{0, 1 << 40}} },
+		"layout":        func(f *frame) { f.Place.Layout = Layout{{0, 3, 0}} },
 		"none":          func(f *frame) { f.Place.Local = nil },
 	}
 	for name, spoil := range bad {
@@ -373,7 +389,7 @@ func TestFromEnv(t *testing.T) {
 		t.Errorf("FromEnv closed a stranger's descriptor: %v", err)
 	}
 
-	hub := NewHub(Job{Name: "j", Size: 5, Host: "h", LocalRanks: []int{1, 2, 4}, Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40,
+	hub := NewHub(Job{Name: "j", Size: 5, Host: "h", LocalRanks: []int{1, 2, 4}, Layout: MakeLayout([][]int{{0, 3}, {1, 2, 4}}), Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40,
 		Oversubscribed: true, Secret: make([]byte, SecretSize)}, func(Report) {})
 	defer hub.Close()
 	theirs, err := hub.Open(4)
@@ -391,7 +407,7 @@ func TestFromEnv(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	want := Env{Rank: 4, Size: 5, LocalRank: 2, LocalRanks: []int{1, 2, 4}, Job: "j", Host: "h", Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40, Oversubscribed: true}
+	want := Env{Rank: 4, Size: 5, LocalRank: 2, LocalRanks: []int{1, 2, 4}, Nodes: []int{0, 1, 1, 0, 1}, Job: "j", Host: "h", Transport: "tcp", Interface: "eth0", Device: "rxe0:1", Arena: 1 << 40, Oversubscribed: true}
 	if d := cmp.Diff(want, c.Env()); d != "" {
 		t.Error(d)
 	}
@@ -437,11 +453,50 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
+// TestCardThatNeverComes: a question ends with its context, the line, or the client.
+func TestCardThatNeverComes(t *testing.T) {
+	for name, end := range map[string]func(l *Local, cancel func()) error{
+		"context": func(_ *Local, cancel func()) error { cancel(); return nil },
+		"line":    func(l *Local, _ func()) error { return l.Vanish() },
+		"client":  func(l *Local, _ func()) error { return l.Clients[0].Close() },
+	} {
+		l := newLocal(t, 2)
+		raw := rawRank(t, l, 1) // has no card
+		l.mu.Lock()
+		mustTell(l.hub.All(Lack{})) // a launcher that is wrong
+		l.mu.Unlock()
+		if _, err := l.Clients[0].Join(t.Context(), nil, ""); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := l.Clients[0].Card(ctx, 1)
+			done <- err
+		}()
+		l.Wait(0, Asked)
+		if err := end(l, cancel); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "rank 1") {
+			t.Errorf("%s ended: %v", name, err)
+		}
+		cancel()
+		if err := l.Clients[0].Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Clients[0].Card(t.Context(), 1); err == nil {
+			t.Errorf("%s ended: a card came afterwards", name)
+		}
+		raw.Close()
+	}
+}
+
 func TestCloseEndsAJoin(t *testing.T) {
 	l := newLocal(t, 2)
 	done := make(chan error)
 	go func() {
-		_, err := l.Clients[0].Join(context.Background(), nil) // rank 1 never joins
+		_, err := l.Clients[0].Join(context.Background(), nil, "") // rank 1 never joins
 		done <- err
 	}()
 	l.Wait(0, Joined)

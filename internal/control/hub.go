@@ -17,8 +17,10 @@ type ReportKind uint8
 const (
 	// Hello: the rank runs a Weft program.
 	Hello ReportKind = 1 + iota
-	// Joined: the rank has sent its Card, and waits for everybody's.
+	// Joined: the rank has sent its Card, and waits until all have. Text is what it lacks, if anything.
 	Joined
+	// Asked: the rank wants the card of the rank Of.
+	Asked
 	// Abort: the rank ends the job with Code, for the reason Text. Lost is the
 	// rank it blames, or -1.
 	Abort
@@ -31,14 +33,15 @@ const (
 
 // Report is what a Hub hears from a rank.
 type Report struct {
-	Rank int
-	Kind ReportKind
-	Card []byte
-	Code int
-	Text string
-	Lost int
+	Rank int        `cbor:"1,keyasint"`
+	Kind ReportKind `cbor:"2,keyasint"`
+	Card []byte     `cbor:"-"` // it stays on its host
+	Code int        `cbor:"4,keyasint,omitempty"`
+	Text string     `cbor:"5,keyasint,omitempty"`
+	Lost int        `cbor:"6,keyasint"`
+	Of   int        `cbor:"-"`
 
-	Untold []int // of a Goodbye: ranks that have never heard from this one
+	Untold [][2]int `cbor:"7,keyasint,omitempty"` // of a Goodbye: runs of ranks that have never heard from this one
 }
 
 // Job is what all ranks on one host are told alike.
@@ -47,6 +50,7 @@ type Job struct {
 	Size           int
 	Host           string
 	LocalRanks     []int // world ranks on this host, ascending
+	Layout         Layout
 	Transport      string
 	Interface      string
 	Device         string
@@ -67,6 +71,7 @@ type Hub struct {
 
 	mu    sync.Mutex
 	lines map[int]*line // by world rank
+	all   bool          // the ranks were told that all have joined
 }
 
 // line is the launcher's end of one line.
@@ -98,7 +103,7 @@ func (h *Hub) Open(rank int) (*os.File, error) {
 	}
 	j := &h.job
 	err = send(ours, &frame{Kind: welcome, Version: Version, Rank: rank, Secret: j.Secret, Place: &place{
-		Size: j.Size, LocalRank: index, Local: h.local, Job: j.Name, Host: j.Host, Transport: j.Transport,
+		Size: j.Size, LocalRank: index, Local: h.local, Layout: j.Layout, Job: j.Name, Host: j.Host, Transport: j.Transport,
 		Interface: j.Interface, Device: j.Device, Arena: j.Arena, Oversubscribed: j.Oversubscribed}})
 	if err != nil {
 		return nil, errors.Join(err, ours.Close(), theirs.Close())
@@ -140,20 +145,21 @@ func (h *Hub) listen(rank int, l *line) error {
 				return fmt.Errorf("control: the program speaks version %d, weftrun %d; use the weftrun of the same release", f.Version, Version)
 			}
 			h.report(Report{Rank: rank, Kind: Hello, Lost: -1})
-		case last == hello && f.Kind == join && len(f.Card) <= MaxCard:
-			h.report(Report{Rank: rank, Kind: Joined, Card: f.Card, Lost: -1})
+		case last == hello && f.Kind == join && len(f.Card) <= MaxCard && len(f.Text) <= maxLack:
+			h.report(Report{Rank: rank, Kind: Joined, Card: f.Card, Text: f.Text, Lost: -1})
+		case (last == join || last == goodbye) && f.Kind == ask && f.Rank >= 0 && f.Rank < h.job.Size && h.toldAll():
+			h.report(Report{Rank: rank, Kind: Asked, Of: f.Rank, Lost: -1})
 		case last != 0 && f.Kind == abort && f.Rank >= -1 && f.Rank < h.job.Size:
 			h.report(Report{Rank: rank, Kind: Abort, Code: f.Code, Text: f.Text, Lost: f.Rank})
 		case last != 0 && last != goodbye && f.Kind == goodbye:
-			untold, err := Unruns(f.Ranks, h.job.Size)
-			if err != nil {
+			if err := CheckRuns(f.Ranks, h.job.Size); err != nil {
 				return err
 			}
-			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1, Untold: untold})
+			h.report(Report{Rank: rank, Kind: Goodbye, Lost: -1, Untold: f.Ranks})
 		default:
 			return fmt.Errorf("control: %v after %v", f.Kind, last)
 		}
-		if f.Kind != abort {
+		if f.Kind != abort && f.Kind != ask {
 			last = f.Kind
 		}
 	}
@@ -177,9 +183,32 @@ func (h *Hub) Drain(rank int) error {
 	return errors.Join(err, l.file.Close())
 }
 
-// Deal gives every rank on this host all cards, by world rank.
-func (h *Hub) Deal(all [][]byte) error {
-	return h.tell(-1, &frame{Kind: cards, Cards: all})
+// All tells every rank on this host that all ranks have joined, and what is lacking.
+func (h *Hub) All(l Lack) error {
+	h.mu.Lock()
+	h.all = true
+	h.mu.Unlock()
+	return h.tell(-1, &frame{Kind: all, Lack: &l})
+}
+
+func (h *Hub) toldAll() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all
+}
+
+// Card gives a rank on this host the card of another one.
+func (h *Hub) Card(to, of int, b []byte) error {
+	f, err := encode(&frame{Kind: card, Rank: of, Card: b})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.lines[to]; l != nil {
+		h.enqueue(l, f)
+	}
+	return nil
 }
 
 // Died tells every rank on this host that one ended other than in good order, and
@@ -189,15 +218,15 @@ func (h *Hub) Died(rank, code int, how string, goesOn bool) error {
 }
 
 // Left tells some ranks, those of them on this host, that one has said Goodbye.
-func (h *Hub) Left(rank int, to []int) error {
+func (h *Hub) Left(rank int, to [][2]int) error {
 	b, err := encode(&frame{Kind: gone, Rank: rank})
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, r := range to {
-		if l := h.lines[r]; l != nil {
+	for r, l := range h.lines {
+		if InRuns(to, r) {
 			h.enqueue(l, b)
 		}
 	}

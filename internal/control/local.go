@@ -9,16 +9,17 @@ import (
 )
 
 // Local is a launcher without processes: its ranks are clients in this process,
-// over real lines. It deals the cards, passes aborts on and releases those who
+// over real lines. It passes cards on, passes aborts on and releases those who
 // leave, as weftrun does, and lets its owner play deaths.
 type Local struct {
 	// Clients holds the ranks' ends, by rank.
 	Clients []*Client
 
-	hub *Hub
+	hub  *Hub
+	size int
 
 	mu      sync.Mutex
-	gather  Gather
+	cards   *Exchange
 	left    int // ranks that have said Goodbye
 	reports []Report
 	changed *sync.Cond // on mu: reports
@@ -35,10 +36,11 @@ func NewLocal(n int, transport string, segment func(rank int) (*os.File, error))
 	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	l := &Local{gather: MakeGather(n)}
+	l := &Local{size: n}
 	l.changed = sync.NewCond(&l.mu)
-	l.hub = NewHub(Job{Name: "local-" + rand.Text()[:8], Size: n, Host: host, LocalRanks: ranks,
+	l.hub = NewHub(Job{Name: "local-" + rand.Text()[:8], Size: n, Host: host, LocalRanks: ranks, Layout: Layout{{0, n, 0}},
 		Transport: transport, Secret: NewSecret()}, l.hear)
+	l.cards = NewExchange(n, n, nil, true, (*localLinks)(l))
 	for rank := range n {
 		c, err := l.start(rank, segment)
 		if err != nil {
@@ -76,16 +78,28 @@ func (l *Local) hear(r Report) {
 	var err error
 	switch r.Kind {
 	case Joined:
-		if l.gather.Add(r.Rank, r.Card) {
-			err = l.hub.Deal(l.gather.Cards)
-		}
+		l.cards.Join(r.Rank, r.Card, r.Text)
+	case Asked:
+		l.cards.Ask(r.Rank, r.Of)
 	case Abort:
 		err = l.hub.Aborted(r.Rank, r.Code, r.Text)
 	case Goodbye:
-		if l.left++; l.left == len(l.gather.seen) {
+		if l.left++; l.left == l.size {
 			err = l.hub.Release()
 		}
 	}
+	mustTell(err)
+}
+
+// localLinks are the links of the only place of a job.
+type localLinks Local
+
+func (l *localLinks) Route(int, int) int        { return Parent } // of no rank
+func (l *localLinks) Send(int, *Word)           {}
+func (l *localLinks) All(k Lack)                { mustTell(l.hub.All(k)) }
+func (l *localLinks) Card(to, of int, b []byte) { mustTell(l.hub.Card(to, of, b)) }
+
+func mustTell(err error) {
 	if err != nil {
 		panic(err) // an encoder that fails on our own types
 	}
@@ -122,35 +136,6 @@ func (l *Local) Close() error {
 	}
 	return errors.Join(err, l.hub.Close())
 }
-
-// Gather collects cards until there is one from every rank.
-type Gather struct {
-	Cards   [][]byte // by world rank
-	seen    []bool
-	missing int
-}
-
-// MakeGather returns a Gather for n ranks.
-func MakeGather(n int) Gather {
-	return Gather{Cards: make([][]byte, n), seen: make([]bool, n), missing: n}
-}
-
-// Add takes a rank's card and tells whether it was the last one missing.
-func (g *Gather) Add(rank int, card []byte) bool {
-	if g.seen[rank] {
-		return false
-	}
-	g.seen[rank] = true
-	g.Cards[rank] = card
-	g.missing--
-	return g.missing == 0
-}
-
-// Joined tells whether a rank's card is there.
-func (g *Gather) Joined(rank int) bool { return g.seen[rank] }
-
-// Any tells whether anybody's card is there.
-func (g *Gather) Any() bool { return g.missing < len(g.seen) }
 
 // NewSecret returns a fresh secret.
 func NewSecret() []byte {

@@ -126,6 +126,6 @@ func withPort(addrs []string, port int) []string {
 
 // job describes what the ranks of a host are told alike.
 func (j *judge) job(local []int) control.Job {
-	return control.Job{Name: j.inv.Job, Size: j.size, Host: j.cards[local[0]].Name, LocalRanks: slices.Clone(local),
+	return control.Job{Name: j.inv.Job, Size: j.size, Host: j.cards[local[0]].Name, LocalRanks: slices.Clone(local), Layout: j.ranks,
 		Arena: j.cards[local[0]].Arena / int64(len(local)), Oversubscribed: crowded(j.cards, local), Secret: j.inv.Secret}
 }

@@ -121,10 +121,15 @@ func work(t *testing.T, ranks []*Rank) {
 	var group sync.WaitGroup
 	for rank, r := range ranks {
 		group.Go(func() {
-			cards, err := r.Client.Join(t.Context(), []byte{byte(rank), 'c'})
-			for i, c := range cards {
-				if !bytes.Equal(c, []byte{byte(i), 'c'}) {
-					t.Errorf("rank %d has card %q of rank %d", rank, c, i)
+			for other, node := range r.Client.Env().Nodes {
+				if e := r.Client.Env(); slices.Contains(e.LocalRanks, other) != (node == e.LocalRanks[0]) {
+					t.Errorf("rank %d: rank %d is on node %d, here are %v", rank, other, node, e.LocalRanks)
+				}
+			}
+			_, err := r.Client.Join(t.Context(), []byte{byte(rank), 'c'}, "")
+			for i := range ranks {
+				if c, err := r.Client.Card(t.Context(), i); err != nil || !bytes.Equal(c, []byte{byte(i), 'c'}) {
+					t.Errorf("rank %d has card %q of rank %d, %v", rank, c, i, err)
 				}
 			}
 			if err == nil {

@@ -62,8 +62,9 @@ type judge struct {
 	hub     []*control.Hub // by rank
 	lines   []*os.File     // our end of the lines of ranks above 0
 	own     *os.File       // rank 0's end of its own line
-	deal    control.Gather
-	leaving []control.Report // goodbyes not told of yet
+	ranks   control.Layout
+	deal    *control.Exchange // rank 0 has them all: there is one place
+	leaving []control.Report  // goodbyes not told of yet
 	gone    int
 	failed  bool
 	over    bool // all were let go, or this rank closes
@@ -72,7 +73,8 @@ type judge struct {
 
 func newJudge(inv *invitation, size int, mine card, listen string, notice func(string)) (*judge, error) {
 	j := &judge{inv: inv, size: size, notice: notice, cards: make([]*card, size), phases: make([]phase, size), ready: make(chan struct{}),
-		stop: func() {}, lines: make([]*os.File, size), hub: make([]*control.Hub, size), deal: control.MakeGather(size)}
+		stop: func() {}, lines: make([]*os.File, size), hub: make([]*control.Hub, size)}
+	j.deal = control.NewExchange(size, size, nil, true, (*judgeLinks)(j))
 	names := make([]string, size-1)
 	for i := range names {
 		names[i] = strconv.Itoa(i + 1)
@@ -144,7 +146,9 @@ func (j *judge) missing() (out []int) {
 
 // begin makes a hub for each host, and has the ranks' lines carried. The caller holds mu.
 func (j *judge) begin() error {
-	for _, local := range hosts(j.cards) {
+	all := hosts(j.cards)
+	j.ranks = control.MakeLayout(all)
+	for _, local := range all {
 		hub := control.NewHub(j.job(local), j.report)
 		j.hubs = append(j.hubs, hub)
 		for _, rank := range local {
@@ -272,9 +276,9 @@ func (j *judge) report(r control.Report) {
 	defer j.mu.Unlock()
 	switch r.Kind {
 	case control.Joined:
-		if j.deal.Add(r.Rank, r.Card) {
-			j.all(func(h *control.Hub) error { return h.Deal(j.deal.Cards) })
-		}
+		j.deal.Join(r.Rank, r.Card, r.Text)
+	case control.Asked:
+		j.deal.Ask(r.Rank, r.Of)
 	case control.Goodbye:
 		j.goodbye(r)
 	case control.Abort:
@@ -285,6 +289,20 @@ func (j *judge) report(r control.Report) {
 		j.after(blameWait, func() { j.abort(r) })
 	case control.Broken:
 		j.fail(fmt.Sprintf("%s cannot be understood: %s", j.name(r.Rank), r.Text), func(h *control.Hub) error { return h.Died(r.Rank, 1, r.Text, false) })
+	}
+}
+
+// judgeLinks are the links of a job's only place: none. The caller of the Exchange holds mu.
+type judgeLinks judge
+
+func (j *judgeLinks) Route(int, int) int      { return control.Parent } // of no rank
+func (j *judgeLinks) Send(int, *control.Word) {}
+func (j *judgeLinks) All(l control.Lack) {
+	(*judge)(j).all(func(h *control.Hub) error { return h.All(l) })
+}
+func (j *judgeLinks) Card(to, of int, b []byte) {
+	if err := j.hub[to].Card(to, of, b); err != nil {
+		j.notice(err.Error())
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +34,8 @@ type agent struct {
 	build   string
 	segment func(string, int, int64) (*os.File, error)
 	key     []byte
+	way     plane.Way
+	plane   plane.Config
 	member  plane.Member
 	up      chan struct{} // closed when member is set
 	orders  *mailboxOf[*message]
@@ -47,6 +48,10 @@ type agent struct {
 	host   *host
 	forker *forker // for agents further on; nil without any
 	starts map[int]*start
+	tree   *branch // set with host
+	news   *mailboxOf[branchNews]
+	held   []control.Report             // that the launcher need not hear yet
+	hold   *time.Timer                  // until it shall
 	heard  map[syscall.Signal]time.Time // when the batch system sent us a signal
 	began  bool                         // the ranks were started
 	left   int                          // ranks that have not ended, then
@@ -57,7 +62,7 @@ type agent struct {
 // in the job. It takes over the process.
 func Agent(args []string, stdin *os.File, stderr io.Writer, build string, segment func(string, int, int64) (*os.File, error)) int {
 	a := &agent{build: build, segment: segment, up: make(chan struct{}), orders: newMailboxOf[*message](), gone: make(chan struct{}), notes: newMailbox(),
-		starts: make(map[int]*start), heard: make(map[syscall.Signal]time.Time)}
+		starts: make(map[int]*start), hold: stopped(), news: newMailboxOf[branchNews](), heard: make(map[syscall.Signal]time.Time)}
 	if err := a.run(args, stdin); err != nil {
 		fmt.Fprintf(stderr, "weftrun: agent on host %s: %v\n", a.name, err)
 		return ExitSetup
@@ -100,7 +105,8 @@ func (a *agent) run(args []string, stdin *os.File) error {
 	}
 	a.input = newInputPipe(func(n int) { a.send(&message{Verb: msgInputCredit, Count: n}) })
 	ctx, cancel := context.WithTimeout(context.Background(), joinWait)
-	a.member, err = way.Join(ctx, plane.Config{Job: jobName, Secret: a.key, Build: a.build}, a.name, strings.Split(addrs, ","), a)
+	a.way, a.plane = way, plane.Config{Job: jobName, Secret: a.key, Build: a.build}
+	a.member, err = way.Join(ctx, a.plane, a.name, strings.Split(addrs, ","), a)
 	cancel()
 	if err != nil {
 		return err
@@ -108,6 +114,9 @@ func (a *agent) run(args []string, stdin *os.File) error {
 	close(a.up)
 	a.loop(signals, children)
 	err = a.member.Close()
+	if a.tree != nil {
+		err = errors.Join(err, a.tree.close())
+	}
 	a.input.close()
 	if a.host != nil {
 		err = errors.Join(err, a.host.close())
@@ -237,6 +246,15 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 			}
 		case <-a.notes.some:
 			a.readNotes()
+		case <-a.news.some:
+			if err := a.tree.hear(); err != nil {
+				a.fail(failf(ExitSetup, "%w", err), children)
+				<-a.gone
+				a.end(children)
+				return
+			}
+		case <-a.hold.C:
+			a.tellHeld()
 		case <-children:
 			a.reap()
 		case sig := <-signals:
@@ -247,6 +265,9 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 			if err := a.host.keep(); err != nil {
 				a.say("%v; if weftrun is killed, what the ranks have started may stay", err)
 			}
+		}
+		if a.tree != nil {
+			a.tree.cards.Flush()
 		}
 		if a.began && a.left == 0 {
 			a.done(children)
@@ -272,7 +293,11 @@ func (a *agent) obey(m *message) (started bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		a.send(&message{Verb: msgReady, Text: text, Lines: a.host.plan.bindings()})
+		addrs, err := a.grow(m.Assignment)
+		if err != nil {
+			return false, err
+		}
+		a.send(&message{Verb: msgReady, Text: text, Lines: a.host.plan.bindings(), Addrs: addrs})
 	case msgLaunch:
 		a.launch(m)
 	case msgStart:
@@ -293,19 +318,22 @@ func (a *agent) obey(m *message) (started bool, err error) {
 		for _, rank := range ranks {
 			a.host.signal(rank, sig)
 		}
-	case msgDeal:
-		err = a.host.hub.Deal(m.Cards)
+	case msgCards:
+		if m.Word == nil {
+			return false, failf(ExitSetup, "weftrun said nothing about cards")
+		}
+		err = a.tree.hearLauncher(m.Word)
+	case msgParent:
+		a.tree.join(m.Addrs)
+	case msgDisown:
+		a.tree.drop(m.Site)
 	case msgDied:
 		err = a.host.hub.Died(m.Rank, m.Code, m.Text, m.GoesOn)
 	case msgAborted:
 		err = a.host.hub.Aborted(m.Rank, m.Code, m.Text)
 	case msgLeft:
 		for _, g := range m.Gone {
-			to, bad := control.Unruns(g.To, a.host.plan.Size)
-			if bad == nil {
-				bad = a.host.hub.Left(g.Rank, to)
-			}
-			err = errors.Join(err, bad)
+			err = errors.Join(err, a.host.hub.Left(g.Rank, g.To))
 		}
 	case msgLimit:
 		err = a.host.hub.Limit(time.Duration(m.Left))
@@ -334,7 +362,7 @@ func (a *agent) plan(as *assignment) (string, error) {
 	if as.Shared {
 		spec.Segment = a.segment
 	}
-	p := &Plan{Spec: spec, Job: as.Job, Host: as.Host, Size: as.Size, Secret: as.Secret, dir: as.Dir,
+	p := &Plan{Spec: spec, Job: as.Job, Host: as.Host, Size: as.Size, Secret: as.Secret, layout: as.Layout, dir: as.Dir,
 		base: mergeEnv(as.Env, ownEnv(baseEnv(os.Environ())))}
 	var err error
 	if p.Local, err = control.Unruns(as.Ranks, as.Size); err != nil {
@@ -427,22 +455,23 @@ func (a *agent) ended(rank int, st status) {
 		a.say("rank %d: %v", rank, err)
 	}
 	a.readNotes()
+	a.tellHeld()
 	a.left--
 	a.send(&message{Verb: msgExited, Rank: rank, Pid: st.pid, Status: uint32(st.WaitStatus)})
 }
 
 func (a *agent) readNotes() {
-	var reports []control.Report // in one message, as many as have come
+	urgent := false
 	for _, n := range a.notes.take() {
 		switch {
 		case n.report != nil:
-			reports = append(reports, *n.report)
+			urgent = a.hear(n.report) || urgent
 		case n.say != "":
 			a.say("%s", n.say)
 		}
 	}
-	if reports != nil {
-		a.send(&message{Verb: msgReport, Reports: reports})
+	if urgent {
+		a.tellHeld() // in one message, as many as have come
 	}
 }
 
@@ -502,74 +531,5 @@ func (a *agent) end(children <-chan os.Signal) {
 	for pid, st := range a.starts { // whose agents end by themselves
 		syscall.Kill(-pid, syscall.SIGTERM)
 		st.abandon()
-	}
-}
-
-// inputPipe passes rank 0's standard input on from the link to the rank. It owns a goroutine.
-type inputPipe struct {
-	credit func(int)
-	ours   *os.File
-	rank   *os.File
-	group  sync.WaitGroup
-
-	mu    sync.Mutex
-	cond  *sync.Cond
-	queue [][]byte // nil is the end
-}
-
-func newInputPipe(credit func(int)) *inputPipe {
-	p := &inputPipe{credit: credit}
-	p.cond = sync.NewCond(&p.mu)
-	return p
-}
-
-// theirs makes the pipe and returns the rank's end.
-func (p *inputPipe) theirs() *os.File {
-	ours, theirs, err := newPipe("input of rank 0", false)
-	if err != nil {
-		null, _ := os.Open(os.DevNull)
-		return null
-	}
-	p.ours, p.rank = ours, theirs
-	p.group.Go(p.run)
-	return theirs
-}
-
-func (p *inputPipe) put(b []byte) {
-	if len(b) == 0 {
-		b = nil
-	}
-	p.mu.Lock()
-	p.queue = append(p.queue, b)
-	p.mu.Unlock()
-	p.cond.Signal()
-}
-
-func (p *inputPipe) run() {
-	defer p.ours.Close()
-	for {
-		p.mu.Lock()
-		for len(p.queue) == 0 {
-			p.cond.Wait()
-		}
-		b := p.queue[0]
-		p.queue = p.queue[1:]
-		p.mu.Unlock()
-		if b == nil {
-			return
-		}
-		if _, err := p.ours.Write(b); err != nil {
-			return // nobody reads any more; no credit, so no more is sent
-		}
-		p.credit(len(b))
-	}
-}
-
-// close ends the goroutine.
-func (p *inputPipe) close() {
-	if p.ours != nil {
-		p.put(nil)
-		_ = p.ours.SetWriteDeadline(time.Now()) // a rank that does not read; closed already is as good
-		p.group.Wait()
 	}
 }

@@ -96,6 +96,10 @@ func (s *supervisor) hearAgent(i int, m *message) {
 	switch {
 	case m.Verb == msgReady && st.state == assigned:
 		st.state = ready
+		st.addrs = m.Addrs
+		for _, c := range childrenOf(i, len(f.sites)) {
+			f.introduce(c)
+		}
 		if s.plan.Spec.Verbose {
 			s.say("host %s: %s", st.Name, m.Text)
 		}
@@ -120,6 +124,12 @@ func (s *supervisor) hearAgent(i int, m *message) {
 		for _, r := range m.Reports {
 			s.hear(r)
 		}
+	case m.Verb == msgCards && m.Word != nil:
+		if err := s.hearCards(i, m.Word); err != nil {
+			f.root.Drop(i, err)
+		}
+	case m.Verb == msgOrphan && st.parent >= 0:
+		s.orphaned(i, m.Text)
 	case m.Verb == msgExited && ours(m.Rank) && !s.rec.ranks[m.Rank].ended:
 		s.exited(m.Rank, status{m.Pid, syscall.WaitStatus(m.Status)})
 	case m.Verb == msgSay:

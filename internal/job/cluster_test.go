@@ -348,7 +348,7 @@ func TestHostLost(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		plan := &Plan{Spec: &Spec{Grace: time.Hour}, Host: "a", Size: 3, Local: []int{0}, Others: []Site{{Name: "b", Ranks: []int{1, 2}}}}
-		s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(3), gather: control.MakeGather(3), next: stopped(), blame: stopped(), part: stopped(),
+		s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(3), next: stopped(), blame: stopped(), part: stopped(),
 			speech: newSpeech(new(sync.Mutex), &b), left: 3}
 		s.host = &host{plan: plan, pids: make([]int, 1), hub: control.NewHub(control.Job{Size: 3}, func(control.Report) {})}
 		s.far = &far{plan: plan, siteOf: []int32{-1, 0, 0}, sites: []*site{{Site: plan.Others[0], state: ready}}, root: deafRoot{}, began: true}

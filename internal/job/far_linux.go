@@ -47,8 +47,10 @@ type far struct {
 // site is what the supervisor knows of one of the other hosts.
 type site struct {
 	Site
-	state siteState
-	in    [2]*inlet // used by plane's goroutines
+	state  siteState
+	parent int       // with which it exchanges cards; -1 is the launcher
+	addrs  []string  // where its children find it
+	in     [2]*inlet // used by plane's goroutines
 }
 
 type siteState uint8
@@ -83,7 +85,7 @@ func newFar(plan *Plan, notes *mailbox, h *host, sinks [2]*sink) (*far, error) {
 	f.sites = make([]*site, len(plan.Others))
 	for i, o := range plan.Others {
 		names[i] = o.Name
-		s := &site{Site: o}
+		s := &site{Site: o, parent: parentOf(i)}
 		for stream, to := range sinks {
 			s.in[stream] = newInlet(to, func(n int) { f.send(i, &message{Verb: msgCredit, Stream: stream, Count: n}) })
 		}
@@ -96,7 +98,7 @@ func newFar(plan *Plan, notes *mailbox, h *host, sinks [2]*sink) (*far, error) {
 	var listen string
 	var addrs []string
 	if err == nil {
-		listen, addrs, err = ownAddresses(plan)
+		listen, addrs, err = plan.ownAddresses()
 	}
 	if err == nil {
 		f.root, err = way.Listen(plane.Config{Job: plan.Job, Secret: f.key, Build: plan.Spec.Build}, net.JoinHostPort(listen, "0"), names, f)
@@ -200,7 +202,6 @@ func (f *far) Frame(member int, b []byte) {
 		f.root.Drop(member, err)
 		return
 	}
-	f.plan.traffic.heard(member, m, len(b))
 	f.notes.put(note{far: &farNote{site: member, message: m}})
 }
 
@@ -253,12 +254,20 @@ func (f *far) signal(ranks []int, sig syscall.Signal) (here []int) {
 	return here
 }
 
+// site returns the number of a rank's site, or -1 where it is on this host.
+func (f *far) site(rank int) int {
+	if f == nil {
+		return -1
+	}
+	return int(f.siteOf[rank])
+}
+
 // where returns the name of a rank's host.
 func (f *far) where(rank int) string {
-	if f == nil || f.siteOf[rank] < 0 {
-		return ""
+	if i := f.site(rank); i >= 0 {
+		return f.sites[i].Name
 	}
-	return f.sites[f.siteOf[rank]].Name
+	return ""
 }
 
 // startAgents starts the agents that this process is to start.
@@ -310,14 +319,10 @@ func (f *far) startName(c command) string {
 
 // children returns the sites whose agents the agent of site i starts.
 func (f *far) children(i int) []int {
-	var out []int
 	if !f.plan.starter.tree {
 		return nil
 	}
-	for c := fanOut * (i + 1); c < min(fanOut*(i+2), len(f.sites)); c++ {
-		out = append(out, c)
-	}
-	return out
+	return childrenOf(i, len(f.sites))
 }
 
 // fail notes why the job cannot be started; the first reason counts.
@@ -383,7 +388,9 @@ func (f *far) assign(i int) {
 		Job: f.plan.Job, Host: s.Name, Size: f.plan.Size, Ranks: control.Runs(s.Ranks), Programs: spec.Programs,
 		Env: portableEnv(f.plan.base), Dir: f.plan.dir, Umask: umask(), Secret: f.plan.Secret,
 		Transport: spec.Transport, Interface: iface, Device: spec.Device, Arena: spec.Arena, Try: spec.Try, Map: spec.Map, Bind: spec.Bind,
-		Tag: spec.Tag, Output: spec.Output, Terminal: [2]bool{isTerminal(1), isTerminal(2)}, Shared: spec.Segment != nil, Crowded: f.plan.starter.forks}})
+		Tag: spec.Tag, Output: spec.Output, Terminal: [2]bool{isTerminal(1), isTerminal(2)}, Shared: spec.Segment != nil, Crowded: f.plan.starter.forks,
+		Layout: f.plan.layout, Kids: f.kids(i), Deep: s.parent >= 0}})
+	f.introduce(i)
 }
 
 // missing names the sites that are in a state, for an error.
@@ -476,22 +483,28 @@ func (f *far) startWait() time.Duration {
 
 // ownAddresses returns the address to listen at for agents, and those that they shall
 // dial.
-func ownAddresses(p *Plan) (listen string, dial []string, err error) {
+func (p *Plan) ownAddresses() (listen string, dial []string, err error) {
 	if p.starter.forks {
 		return "127.0.0.1", []string{"127.0.0.1"}, nil
 	}
-	if want := p.Spec.Interface; want != "" {
-		a, err := interfaceAddress(want)
+	names := make([]string, len(p.Others))
+	for i, o := range p.Others {
+		names[i] = o.Name
+	}
+	return addressesFor(names, p.Spec.Interface)
+}
+
+// addressesFor returns the address to listen at for some hosts, and those that they shall dial.
+func addressesFor(hosts []string, iface string) (listen string, dial []string, err error) {
+	if iface != "" {
+		a, err := interfaceAddress(iface)
 		return a, []string{a}, err
 	}
 	// The addresses that packets to the other hosts leave from. A few hosts tell
 	// as much as all of them.
 	const enough = 4
-	for i, s := range p.Others {
-		if i == enough {
-			break
-		}
-		c, err := net.Dial("udp", net.JoinHostPort(s.Name, "9")) // sends nothing
+	for _, name := range hosts[:min(enough, len(hosts))] {
+		c, err := net.Dial("udp", net.JoinHostPort(name, "9")) // sends nothing
 		if err != nil {
 			continue
 		}

@@ -41,7 +41,7 @@ func newHost(plan *Plan, notes *mailbox, sinks [2]*sink) (*host, error) {
 		return nil, err
 	}
 	h := &host{plan: plan, notes: notes, sinks: sinks, pids: make([]int, n), ranks: make(map[int]int, n)}
-	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: plan.Size, Host: plan.Host, LocalRanks: plan.Local,
+	h.hub = control.NewHub(control.Job{Name: plan.Job, Size: plan.Size, Host: plan.Host, LocalRanks: plan.Local, Layout: plan.layout,
 		Transport: plan.Spec.Transport, Interface: plan.Spec.Interface, Device: plan.Spec.Device, Arena: plan.Arena, Oversubscribed: plan.Oversubscribed,
 		Secret: plan.Secret},
 		func(r control.Report) { notes.put(note{report: &r}) })

@@ -38,7 +38,10 @@
 //	signals, deaths, credit ...      ->
 //	                                 <-  done: no process is left
 //
-// When the link between them ends, the agent kills its ranks, and the launcher counts them as
+// Cards are exchanged in a tree of sites, below the launcher: a branch is an agent's place in it, with links to
+// the agents of its parent and children. What goes there is for control.Exchange to say.
+//
+// When the link between launcher and agent ends, the agent kills its ranks, and the launcher counts them as
 // lost, with their host. There is no way back.
 //
 // # The end of a job

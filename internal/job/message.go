@@ -18,7 +18,6 @@ const (
 	msgLaunch                  // Commands: start these agents
 	msgStart                   // start your ranks
 	msgSignal                  // Signal, Ranks
-	msgDeal                    // Cards
 	msgDied                    // Rank, Code, Text, GoesOn
 	msgAborted                 // Rank, Code, Text
 	msgLeft                    // Gone: ranks that have said goodbye
@@ -26,9 +25,14 @@ const (
 	msgCredit                  // Stream, Count: so many bytes more
 	msgInput                   // Data for rank 0; none is the end
 	msgLimit                   // Left
+	msgParent                  // Addrs: where to exchange cards
+	msgDisown                  // Site, which does not exchange cards with you any more
+
+	// From both.
+	msgCards // Word: about cards
 
 	// From the agent.
-	msgReady       // Text: what there is; Lines: how its ranks are bound
+	msgReady       // Text: what there is; Lines: how its ranks are bound; Addrs: where children find it
 	msgFailed      // Code, Text: the job cannot go on here; Site where another agent could not be started
 	msgReport      // Reports of ranks
 	msgExited      // Rank, Pid, Status
@@ -37,6 +41,7 @@ const (
 	msgSay         // Text for the user
 	msgInputCredit // Count: rank 0 may be sent so many bytes more
 	msgDone        // no process is left
+	msgOrphan      // Text: why cards are not exchanged with the parent
 	numVerbs
 )
 
@@ -51,7 +56,7 @@ type message struct {
 	Stream     int              `cbor:"7,keyasint,omitempty"` // 0: standard output, 1: standard error
 	Count      int              `cbor:"8,keyasint,omitempty"`
 	Data       []byte           `cbor:"9,keyasint,omitempty"`
-	Cards      [][]byte         `cbor:"10,keyasint,omitempty"`
+	Word       *control.Word    `cbor:"10,keyasint,omitempty"`
 	Assignment *assignment      `cbor:"11,keyasint,omitempty"`
 	Commands   []command        `cbor:"12,keyasint,omitempty"`
 	Reports    []control.Report `cbor:"13,keyasint,omitempty"`
@@ -61,6 +66,7 @@ type message struct {
 	Left       int64            `cbor:"18,keyasint,omitempty"` // nanoseconds that the job may still run
 	Lines      []string         `cbor:"17,keyasint,omitempty"` // of bindings
 	Gone       []departure      `cbor:"20,keyasint,omitempty"`
+	Addrs      []string         `cbor:"21,keyasint,omitempty"`
 	GoesOn     bool             `cbor:"19,keyasint,omitempty"` // the job does, though this rank died
 }
 
@@ -72,27 +78,30 @@ type departure struct {
 
 // assignment is what an agent must know to run its part of a job.
 type assignment struct {
-	Job       string    `cbor:"1,keyasint"`
-	Host      string    `cbor:"2,keyasint"` // as the job calls it
-	Size      int       `cbor:"3,keyasint"`
-	Ranks     [][2]int  `cbor:"4,keyasint"`
-	Programs  []Program `cbor:"5,keyasint"`
-	Env       []string  `cbor:"6,keyasint"`
-	Dir       string    `cbor:"7,keyasint"`
-	Umask     int       `cbor:"8,keyasint"`
-	Secret    []byte    `cbor:"9,keyasint"` // of the ranks, for each other
-	Transport string    `cbor:"10,keyasint"`
-	Interface string    `cbor:"11,keyasint"`
-	Device    string    `cbor:"12,keyasint"`
-	Arena     int64     `cbor:"13,keyasint"`
-	Bind      Bind      `cbor:"14,keyasint"`
-	Tag       bool      `cbor:"15,keyasint"`
-	Output    string    `cbor:"16,keyasint"`
-	Terminal  [2]bool   `cbor:"17,keyasint"` // our standard output and error are terminals
-	Shared    bool      `cbor:"18,keyasint"` // shared memory is wanted
-	Crowded   bool      `cbor:"19,keyasint"` // others run on that machine's processors
-	Map       Map       `cbor:"20,keyasint"`
-	Try       int       `cbor:"21,keyasint"` // 0, or which restart this is
+	Job       string         `cbor:"1,keyasint"`
+	Host      string         `cbor:"2,keyasint"` // as the job calls it
+	Size      int            `cbor:"3,keyasint"`
+	Ranks     [][2]int       `cbor:"4,keyasint"`
+	Programs  []Program      `cbor:"5,keyasint"`
+	Env       []string       `cbor:"6,keyasint"`
+	Dir       string         `cbor:"7,keyasint"`
+	Umask     int            `cbor:"8,keyasint"`
+	Secret    []byte         `cbor:"9,keyasint"` // of the ranks, for each other
+	Transport string         `cbor:"10,keyasint"`
+	Interface string         `cbor:"11,keyasint"`
+	Device    string         `cbor:"12,keyasint"`
+	Arena     int64          `cbor:"13,keyasint"`
+	Bind      Bind           `cbor:"14,keyasint"`
+	Tag       bool           `cbor:"15,keyasint"`
+	Output    string         `cbor:"16,keyasint"`
+	Terminal  [2]bool        `cbor:"17,keyasint"` // our standard output and error are terminals
+	Shared    bool           `cbor:"18,keyasint"` // shared memory is wanted
+	Crowded   bool           `cbor:"19,keyasint"` // others run on that machine's processors
+	Map       Map            `cbor:"20,keyasint"`
+	Try       int            `cbor:"21,keyasint"` // 0, or which restart this is
+	Kids      []kid          `cbor:"22,keyasint"` // in the tree
+	Layout    control.Layout `cbor:"24,keyasint"`
+	Deep      bool           `cbor:"23,keyasint"` // the parent in it is another agent
 }
 
 var messages = func() cbor.DecMode {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weft-hpc/weft/internal/batch"
+	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
 )
 
@@ -67,7 +68,9 @@ func (p *Plan) place(src batch.Source, here func(names []string) int) error {
 		names[i] = h.Name
 	}
 	me := here(names)
-	for i, ranks := range deal(p.Size, hosts, spec.Map == MapNode) {
+	all := deal(p.Size, hosts, spec.Map == MapNode)
+	p.layout = control.MakeLayout(all)
+	for i, ranks := range all {
 		switch {
 		case len(ranks) == 0:
 		case i == me:

@@ -29,6 +29,7 @@ type Plan struct {
 	Oversubscribed bool
 	Arena          int64 // bytes for each rank; 0: no shared memory
 	Secret         []byte
+	layout         control.Layout
 
 	Others   []Site     // the other hosts that have ranks
 	starter  *starter   // that starts agents on them

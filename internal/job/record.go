@@ -78,12 +78,13 @@ func (r *record) fail(f failure) bool {
 // reached notes a rank's phase.
 func (r *record) reached(rank int, p phase) bool {
 	s := &r.ranks[rank]
-	if p > s.phase {
+	before := s.phase
+	if p > before {
 		if s.phase = p; p == left && !s.ended {
 			r.leavers++
 		}
 	}
-	if p != joined {
+	if p != joined || before >= joined {
 		return false
 	}
 	r.joiners++

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,16 +16,40 @@ import (
 )
 
 // A simulated job has the launcher as it is, and agents that are goroutines: they join
-// over connections, and say what agents say when their ranks come up, join the
-// job, leave it and end, all of a host at once, but they have no ranks. So it shows what a start costs the
+// over connections, exchange cards as agents do, and say what agents say when their ranks come up,
+// leave the job and end, all of a host at once, but they have no ranks. So it shows what a start costs the
 // launcher and the links, without the hosts.
+
+// Simulation is a job to simulate.
+type Simulation struct {
+	Hosts int
+	Ranks int // of each host
+	Card  int // bytes of a rank's card
+
+	fault func(host int) fault // for tests; may be nil
+
+	plan    *Plan
+	out     *Simulated
+	group   sync.WaitGroup
+	agents  []*simulated
+	unwired atomic.Int64 // agents that do not know that all have joined
+}
+
+// fault is what goes wrong at a host.
+type fault struct {
+	noParent bool // it cannot reach the parent
+	cutAfter int  // its link to the parent ends after so many news of it; 0: it does not
+	dieAfter int  // its agent ends after so many orders; 0: it does not
+}
 
 // Simulated is what a simulated job took.
 type Simulated struct {
 	Hosts, Ranks int // in all
+	Steps        int // links between the launcher and the farthest host, which what all have to know crosses twice
 	Phases       []Phase
-	Up, Down     Traffic // of the wire-up: what all agents sent to the launcher, and were sent
-	Most         Traffic // both, for the agent that had most
+	WireUp       Exchanged // until all ranks knew that all had joined
+	Fetch        Exchanged // of cards, after that
+	Cards        int       // fetched, by all ranks together
 }
 
 // Phase is a part of a job's life.
@@ -35,74 +58,70 @@ type Phase struct {
 	Took time.Duration `json:"took"` // nanoseconds
 }
 
-// Traffic is what went over links.
+// Exchanged is what the exchange of cards sent.
+type Exchanged struct {
+	Launcher Traffic // by the launcher
+	All      Traffic // by the launcher and all agents
+	Most     Traffic // by the agent that sent most
+}
+
+// Traffic is what was sent.
 type Traffic struct {
 	Messages int64 `json:"messages"`
 	Bytes    int64 `json:"bytes"` // before they are sealed
 }
 
-// traffic counts what belongs to the wire-up: cards on their way in and out.
-type traffic struct {
-	plane.Root
-	members []memberTraffic
+func (t *Traffic) add(o Traffic) {
+	t.Messages += o.Messages
+	t.Bytes += o.Bytes
 }
 
-type memberTraffic struct{ up, down, upBytes, downBytes atomic.Int64 }
+func (t *Traffic) subtract(o Traffic) { t.add(Traffic{-o.Messages, -o.Bytes}) }
+
+// counter counts what one end sends. Any goroutine may read it.
+type counter struct{ messages, bytes atomic.Int64 }
+
+func (c *counter) add(n int) {
+	c.messages.Add(1)
+	c.bytes.Add(int64(n))
+}
+
+func (c *counter) read() Traffic { return Traffic{c.messages.Load(), c.bytes.Load()} }
+
+// traffic is a root that counts what the launcher sends about cards.
+type traffic struct {
+	plane.Root
+	sent counter
+}
 
 func (t *traffic) Send(member int, b []byte) {
-	if len(b) > 2 && verb(b[2]) == msgDeal { // a map, its first key, the verb: decoding it all would be the larger part of the work
-		t.members[member].down.Add(1)
-		t.members[member].downBytes.Add(int64(len(b)))
+	if len(b) > 2 && verb(b[2]) == msgCards { // a map, its first key, the verb
+		t.sent.add(len(b))
 	}
 	t.Root.Send(member, b)
 }
 
-// heard counts a message of an agent.
-func (t *traffic) heard(member int, m *message, n int) {
-	joins := func(r control.Report) bool { return r.Kind == control.Joined }
-	if t != nil && m.Verb == msgReport && slices.ContainsFunc(m.Reports, joins) {
-		t.members[member].up.Add(1)
-		t.members[member].upBytes.Add(int64(n))
-	}
-}
-
-// sum returns the traffic of all members, and of the busiest.
-func (t *traffic) sum() (up, down, most Traffic) {
-	for i := range t.members {
-		m := &t.members[i]
-		u, d := Traffic{m.up.Load(), m.upBytes.Load()}, Traffic{m.down.Load(), m.downBytes.Load()}
-		up.Messages, up.Bytes = up.Messages+u.Messages, up.Bytes+u.Bytes
-		down.Messages, down.Bytes = down.Messages+d.Messages, down.Bytes+d.Bytes
-		most.Messages, most.Bytes = max(most.Messages, u.Messages+d.Messages), max(most.Bytes, u.Bytes+d.Bytes)
-	}
-	return up, down, most
-}
-
-// Simulate runs a job of so many hosts with so many ranks each, whose cards have so many
-// bytes.
-func Simulate(hosts, ranks, card int) (*Simulated, error) {
-	spec := &Spec{Programs: []Program{{Ranks: hosts * ranks, Argv: []string{"none"}}}, Transport: "tcp", Grace: time.Second, Build: "simulated"}
-	p := &Plan{Spec: spec, Job: "weft-simulated-" + strconv.Itoa(hosts), Host: "launcher", Size: hosts * ranks, Secret: control.NewSecret(),
-		programs: make([]int, hosts*ranks), base: baseEnv(os.Environ()), dir: "/", traffic: &traffic{members: make([]memberTraffic, hosts)}}
-	for h := range hosts {
+// Run runs the job.
+func (sim *Simulation) Run() (*Simulated, error) {
+	size := sim.Hosts * sim.Ranks
+	spec := &Spec{Programs: []Program{{Ranks: size, Argv: []string{"none"}}}, Transport: "tcp", Grace: 100 * time.Millisecond, Build: "simulated"}
+	p := &Plan{Spec: spec, Job: "weft-simulated-" + strconv.Itoa(sim.Hosts), Host: "launcher", Size: size, Secret: control.NewSecret(),
+		programs: make([]int, size), base: baseEnv(os.Environ()), dir: "/", traffic: new(traffic)}
+	var hosts [][]int
+	for h := range sim.Hosts {
 		site := Site{Name: fmt.Sprintf("host%d", h)}
-		for r := range ranks {
-			site.Ranks = append(site.Ranks, h*ranks+r)
+		for r := range sim.Ranks {
+			site.Ranks = append(site.Ranks, h*sim.Ranks+r)
 		}
-		p.Others = append(p.Others, site)
+		p.Others, hosts = append(p.Others, site), append(hosts, site.Ranks)
 	}
-	out := &Simulated{Hosts: hosts, Ranks: hosts * ranks}
-	var agents sync.WaitGroup
-	p.starter = &starter{name: "simulated", forks: true, fake: func(f *far) {
-		for _, s := range f.sites {
-			a := &simulated{name: s.Name, card: make([]byte, card), orders: newMailboxOf[*message](), gone: make(chan struct{})}
-			cfg := plane.Config{Job: p.Job, Secret: f.key, Build: spec.Build}
-			agents.Go(func() { a.run(cfg, f.addrs) })
-		}
-	}}
+	p.layout = control.MakeLayout(hosts)
+	out := &Simulated{Hosts: sim.Hosts, Ranks: size, Steps: depthOf(sim.Hosts)}
+	sim.plan, sim.out = p, out
+	p.starter = &starter{name: "simulated", forks: true, fake: sim.startAgents}
 	var said strings.Builder
 	last := time.Now()
-	s := &supervisor{plan: p, notes: newMailbox(), rec: newRecord(p.Size), gather: control.MakeGather(p.Size), next: stopped(), blame: stopped(), part: stopped(),
+	s := &supervisor{plan: p, notes: newMailbox(), rec: newRecord(p.Size), next: stopped(), blame: stopped(), part: stopped(),
 		mark: func(name string) {
 			now := time.Now()
 			out.Phases = append(out.Phases, Phase{name, now.Sub(last)})
@@ -121,25 +140,87 @@ func Simulate(hosts, ranks, card int) (*Simulated, error) {
 	}
 	code := s.run(make(chan os.Signal), make(chan os.Signal))
 	err = s.host.close()
-	agents.Wait()
+	sim.group.Wait()
 	s.mark("links closed")
 	s.speech.close()
 	if code != 0 {
 		return nil, fmt.Errorf("the simulated job ended with code %d: %s", code, said.String())
 	}
-	out.Up, out.Down, out.Most = p.traffic.sum()
+	out.Fetch = sim.exchanged(&out.WireUp)
+	for _, a := range sim.agents {
+		out.Cards += a.fetched
+	}
 	return out, err
 }
 
-// simulated is an agent without ranks. Its fields belong to its goroutine, but for orders and gone.
+// startAgents is the starter.
+func (sim *Simulation) startAgents(f *far) {
+	sim.unwired.Store(int64(len(f.sites)))
+	for i, s := range f.sites {
+		a := &simulated{sim: sim, name: s.Name, orders: newMailboxOf[*message](), news: newMailboxOf[branchNews](), gone: make(chan struct{})}
+		if sim.fault != nil {
+			a.fault = sim.fault(i)
+		}
+		sim.agents = append(sim.agents, a)
+	}
+	for _, a := range sim.agents {
+		sim.group.Go(func() { a.run(plane.Config{Job: f.plan.Job, Secret: f.key, Build: f.plan.Spec.Build}, f.addrs) })
+	}
+}
+
+// wired is called when an agent knows that all ranks have joined. When all do, ranks begin to ask
+// for cards, so that what belongs to either can be told apart.
+func (sim *Simulation) wired() {
+	if sim.unwired.Add(-1) > 0 {
+		return
+	}
+	sim.out.WireUp = sim.exchanged(nil)
+	for _, a := range sim.agents {
+		a.orders.put(nil)
+	}
+}
+
+// exchanged tells what was sent so far, but for what was sent before.
+func (sim *Simulation) exchanged(before *Exchanged) (x Exchanged) {
+	x.Launcher = sim.plan.traffic.sent.read()
+	x.All = x.Launcher
+	for _, a := range sim.agents {
+		sent := a.sent.read()
+		x.All.add(sent)
+		if before == nil {
+			a.wireUp = sent
+		} else {
+			sent.subtract(a.wireUp)
+		}
+		x.Most = Traffic{max(x.Most.Messages, sent.Messages), max(x.Most.Bytes, sent.Bytes)}
+	}
+	if before != nil {
+		x.Launcher.subtract(before.Launcher)
+		x.All.subtract(before.All)
+	}
+	return x
+}
+
+// simulated is an agent without ranks. Its fields belong to its goroutine, but for those that are otherwise safe.
 type simulated struct {
+	sim    *Simulation
 	name   string
-	card   []byte
+	way    plane.Way
+	cfg    plane.Config
 	member plane.Member
-	orders *mailboxOf[*message]
+	orders *mailboxOf[*message] // nil: ranks need cards now
+	news   *mailboxOf[branchNews]
 	gone   chan struct{}
-	ranks  []int
-	ended  bool // the ranks are
+	sent   counter
+	wireUp Traffic // sent before ranks asked for cards
+	fault  fault
+
+	tree    *branch
+	as      *assignment
+	ranks   []int
+	wants   int // cards that are on their way
+	fetched int
+	ended   bool // the ranks are
 }
 
 // Up implements plane.Handler, as the next three do.
@@ -147,10 +228,6 @@ func (a *simulated) Up(int) {}
 
 // Frame implements plane.Handler.
 func (a *simulated) Frame(_ int, b []byte) {
-	if len(b) > 2 && verb(b[2]) == msgDeal { // that its contents are right other tests see
-		a.orders.put(&message{Verb: msgDeal})
-		return
-	}
 	m, err := decode(b)
 	if err != nil {
 		panic(err)
@@ -167,46 +244,80 @@ func (a *simulated) Refused(int, error) {}
 func (a *simulated) run(cfg plane.Config, addrs []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), joinWait)
 	defer cancel()
-	way, err := plane.Lookup(plane.TCP)
-	if err != nil {
+	var err error
+	if a.way, err = plane.Lookup(plane.TCP); err != nil {
 		return
 	}
-	if a.member, err = way.Join(ctx, cfg, a.name, addrs, a); err != nil {
+	a.cfg = cfg
+	if a.member, err = a.way.Join(ctx, cfg, a.name, addrs, a); err != nil {
 		return // the launcher misses it
 	}
+	defer func() {
+		_ = a.member.Close() // over already, or it dies
+		if a.tree != nil {
+			_ = a.tree.close()
+		}
+	}()
+	orders, news := 0, 0
 	for {
 		select {
 		case <-a.gone:
-			_ = a.member.Close() // over already
 			return
 		case <-a.orders.some:
 			for _, m := range a.orders.take() {
-				a.obey(m)
+				if orders++; orders == a.fault.dieAfter {
+					return
+				}
+				if err := a.obey(m); err != nil {
+					a.member.Send(encode(&message{Verb: msgFailed, Code: ExitSetup, Text: err.Error()}))
+				}
 			}
+		case <-a.news.some:
+			if err := a.tree.hear(); err != nil {
+				a.member.Send(encode(&message{Verb: msgFailed, Code: ExitSetup, Text: err.Error()}))
+			}
+			if news++; news == a.fault.cutAfter && a.tree.parent != nil {
+				_ = a.tree.parent.Close()
+			}
+		}
+		if a.tree != nil {
+			a.tree.cards.Flush()
 		}
 	}
 }
 
-func (a *simulated) obey(m *message) {
-	report := func(k control.ReportKind, card []byte) {
-		m := &message{Verb: msgReport}
-		for _, r := range a.ranks {
-			m.Reports = append(m.Reports, control.Report{Rank: r, Kind: k, Card: card, Lost: -1})
-		}
-		a.member.Send(encode(m))
+func (a *simulated) obey(m *message) (err error) {
+	if m == nil {
+		a.fetch()
+		return nil
 	}
 	switch m.Verb {
 	case msgAssign:
-		a.ranks, _ = control.Unruns(m.Assignment.Ranks, m.Assignment.Size)
-		a.member.Send(encode(&message{Verb: msgReady, Text: "simulated"}))
+		a.as = m.Assignment
+		a.ranks, _ = control.Unruns(a.as.Ranks, a.as.Size)
+		a.tree, err = newBranch(branchConfig{way: a.way, plane: a.cfg, name: a.name, size: a.as.Size, own: len(a.ranks), deep: a.as.Deep, kids: a.as.Kids,
+			listen: "127.0.0.1", sent: &a.sent, up: func(m *message) { a.member.Send(encode(m)) }, all: func(control.Lack) { a.sim.wired() },
+			card: func(int, int, []byte) { a.got() }}, a.news)
+		if err != nil {
+			return err
+		}
+		a.member.Send(encode(&message{Verb: msgReady, Text: "simulated", Addrs: a.tree.at([]string{"127.0.0.1"})}))
+	case msgParent:
+		if a.fault.noParent {
+			m.Addrs = []string{"127.0.0.1:1"}
+		}
+		a.tree.join(m.Addrs)
 	case msgStart:
-		report(control.Hello, nil)
-		report(control.Joined, a.card)
-	case msgDeal:
-		report(control.Goodbye, nil)
+		for _, r := range a.ranks {
+			a.tree.cards.Join(r, make([]byte, a.sim.Card), "")
+		}
+	case msgCards:
+		return a.tree.hearLauncher(m.Word)
+	case msgDisown:
+		a.tree.drop(m.Site)
 	case msgRelease, msgSignal: // the latter when the launcher has lost another host, and ends the job
 		if a.ended {
-			return
+			return nil
 		}
 		a.ended = true
 		for _, r := range a.ranks {
@@ -214,4 +325,35 @@ func (a *simulated) obey(m *message) {
 		}
 		a.member.Send(encode(&message{Verb: msgDone}))
 	}
+	return nil
+}
+
+// fetch has each rank ask for the cards that it needs in a barrier or a sum over all ranks: of
+// those that are a power of two away, on other hosts.
+func (a *simulated) fetch() {
+	first, n := a.ranks[0], len(a.ranks)
+	a.wants = 1
+	for _, r := range a.ranks {
+		for d := 1; d < a.as.Size; d *= 2 {
+			if of := (r + d) % a.as.Size; of < first || of >= first+n {
+				a.wants++
+				a.tree.cards.Ask(r, of)
+			}
+		}
+	}
+	a.fetched--
+	a.got()
+}
+
+// got counts a card that came; with the last one the ranks say goodbye.
+func (a *simulated) got() {
+	a.fetched++
+	if a.wants--; a.wants > 0 {
+		return
+	}
+	m := &message{Verb: msgReport}
+	for _, r := range a.ranks {
+		m.Reports = append(m.Reports, control.Report{Rank: r, Kind: control.Goodbye, Lost: -1})
+	}
+	a.member.Send(encode(m))
 }

@@ -1,21 +1,73 @@
 package job
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// TestSimulate: the launcher takes a job of many hosts through its life.
+// wantedCards is how many cards ranks fetch from other hosts, counted without any tree.
+func wantedCards(hosts, ranks int) (n int) {
+	for r := range hosts * ranks {
+		for d := 1; d < hosts*ranks; d *= 2 {
+			if of := (r + d) % (hosts * ranks); of/ranks != r/ranks {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestSimulate: the launcher takes a job of many hosts through its life, and what it sends for the wire-up
+// does not grow with the hosts once they are more than its children.
 func TestSimulate(t *testing.T) {
-	for _, hosts := range []int{1, 2, 33, 100} {
-		s, err := Simulate(hosts, 4, 60)
+	var launcher int64
+	for _, hosts := range []int{1, 2, 3, 33, 100} {
+		s, err := (&Simulation{Hosts: hosts, Ranks: 4, Card: 60}).Run()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Ranks != 4*hosts || s.Up.Messages != int64(hosts) || s.Down.Messages != int64(hosts) {
-			t.Errorf("%+v", s)
+		w := s.WireUp
+		if s.Ranks != 4*hosts || w.All.Messages != 2*int64(hosts) || w.Launcher.Messages != int64(min(hosts, fanOut)) || s.Cards != wantedCards(hosts, 4) {
+			t.Errorf("%+v, want %d cards", s, wantedCards(hosts, 4))
+		}
+		if hosts == 33 {
+			launcher = w.Launcher.Bytes
+		} else if hosts > 33 && w.Launcher.Bytes != launcher {
+			t.Errorf("with %d hosts the launcher sends %d bytes for the wire-up, with 33 %d", hosts, w.Launcher.Bytes, launcher)
 		}
 	}
+}
+
+// TestSimulateFaults: links between agents that cannot be made, or end at any time, cost a way round and nothing else; an
+// agent that dies ends the job, with the name of its host.
+func TestSimulateFaults(t *testing.T) {
+	for seed := range uint64(8) {
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		hosts := []int{33, 100}[seed%2]
+		faults := make([]fault, hosts)
+		for i := fanOut; i < hosts; i++ {
+			faults[i] = fault{noParent: rnd.IntN(8) == 0, cutAfter: rnd.IntN(6)}
+		}
+		sim := &Simulation{Hosts: hosts, Ranks: 3, Card: 60, fault: func(i int) fault { return faults[i] }}
+		s, err := sim.Run()
+		if err != nil || s.Cards != wantedCards(hosts, 3) {
+			t.Fatalf("seed %d: %v, %+v, want %d cards", seed, err, s, wantedCards(hosts, 3))
+		}
+		dies := rnd.IntN(hosts)
+		faults[dies].dieAfter = 3 + rnd.IntN(2) // assigned and started; then in the middle of the exchange
+		_, err = sim.again().Run()
+		if want := fmt.Sprintf("host host%d was lost", dies); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("seed %d: an agent that dies: %v, want %q", seed, err, want)
+		}
+	}
+}
+
+// again returns the same simulation, to be run.
+func (sim *Simulation) again() *Simulation {
+	return &Simulation{Hosts: sim.Hosts, Ranks: sim.Ranks, Card: sim.Card, fault: sim.fault}
 }
 
 // spoken is a link that keeps what it is sent.
@@ -29,7 +81,9 @@ func TestSimulatedAgentEnds(t *testing.T) {
 	m := new(spoken)
 	a := &simulated{member: m, ranks: []int{4, 5}}
 	for _, v := range []verb{msgSignal, msgSignal, msgRelease} {
-		a.obey(&message{Verb: v, Signal: 15})
+		if err := a.obey(&message{Verb: v, Signal: 15}); err != nil {
+			t.Error(err)
+		}
 	}
 	if want := []verb{msgExited, msgExited, msgDone}; !slices.Equal(m.verbs, want) {
 		t.Errorf("it said %v, want %v", m.verbs, want)

@@ -17,7 +17,7 @@ type starter struct {
 	file     bool         // the secret goes in a file, since standard input does not arrive
 	together bool         // one command starts all agents
 	forks    bool         // on this very host, to try things out
-	tree     bool         // works from other hosts too, so that agents can start agents
+	tree     bool         // works from other hosts too, so that agents can start agents; batch systems' own tools mostly do not, and are made for many calls
 	fake     func(f *far) // has agents that are goroutines of ours, in a simulation
 	command  func(site Site, agent []string) []string
 	all      func(sites []Site, agent []string) []string // where together
@@ -28,10 +28,6 @@ type command struct {
 	Site int      `cbor:"1,keyasint"`
 	Argv []string `cbor:"2,keyasint"`
 }
-
-// fanOut is how many agents one process starts, where agents can start agents. A batch
-// system's own tools mostly work on a job's first host alone, and are made for many calls.
-const fanOut = 32
 
 // agentName stands for the name of a site in an agent's arguments, where all
 // agents are started by one command.

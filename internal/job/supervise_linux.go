@@ -39,7 +39,7 @@ type supervisor struct {
 	far     *far // the other hosts; nil when there are none
 	notes   *mailbox
 	rec     *record
-	gather  control.Gather
+	cards   *control.Exchange
 	stage   stage
 	next    *time.Timer      // when the stage changes
 	blame   *time.Timer      // when an abort is believed whom it blames
@@ -99,6 +99,7 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			s.say("%s", line)
 		}
 	}
+	s.cards = control.NewExchange(s.plan.Size, len(s.plan.Local), s.far.branches(), true, (*rootLinks)(s))
 	err := s.bringUp(signals, children)
 	if err == nil {
 		err = s.host.start()
@@ -155,7 +156,7 @@ func (s *supervisor) run(signals, children <-chan os.Signal) int {
 			for _, r := range s.parted {
 				if len(r.Untold) > 0 {
 					s.check(s.host.hub.Left(r.Rank, r.Untold))
-					gone = append(gone, departure{r.Rank, control.Runs(r.Untold)})
+					gone = append(gone, departure{r.Rank, r.Untold})
 				}
 			}
 			if s.parted = nil; gone != nil {
@@ -230,6 +231,9 @@ func (s *supervisor) readNotes() {
 			s.say("%s", n.say)
 		}
 	}
+	if s.cards != nil {
+		s.cards.Flush()
+	}
 }
 
 func (s *supervisor) hear(r control.Report) {
@@ -242,12 +246,11 @@ func (s *supervisor) hear(r control.Report) {
 		if failed = s.rec.reached(r.Rank, joined); early >= 0 && s.goesOn() {
 			s.mourn([]int{early})
 		}
-		if s.gather.Add(r.Rank, r.Card) {
-			s.reached("cards gathered")
-			s.check(s.host.hub.Deal(s.gather.Cards))
-			s.far.tell(&message{Verb: msgDeal, Cards: s.gather.Cards})
-			s.reached("cards queued")
+		if s.far.site(r.Rank) < 0 {
+			s.cards.Join(r.Rank, r.Card, r.Text)
 		}
+	case control.Asked:
+		s.cards.Ask(r.Rank, r.Of)
 	case control.Goodbye:
 		failed = s.rec.reached(r.Rank, left)
 		s.farewell(r)
@@ -280,7 +283,7 @@ func (s *supervisor) release() bool {
 		return s.freed
 	}
 	s.freed = true
-	s.reached("cards dealt, all left")
+	s.reached("cards fetched, all left")
 	s.parted = nil
 	s.part.Stop()
 	s.check(s.host.hub.Release())
@@ -517,7 +520,7 @@ func (s *supervisor) pass(sig syscall.Signal) {
 
 // wonder says who keeps the others from joining.
 func (s *supervisor) wonder() {
-	if idle := s.rec.idle(); len(idle) > 0 && s.gather.Any() && s.rec.first == nil {
+	if idle := s.rec.idle(); len(idle) > 0 && s.rec.joiners > 0 && s.rec.first == nil {
 		s.say("%s %s not joined the job after %v, and the others wait; are all ranks Weft programs, and not stuck before weft.Init?",
 			ranksText(idle), have(len(idle)), joinPatience)
 	}

@@ -20,10 +20,9 @@ func TestWireUpThatHangsIsTalkedAbout(t *testing.T) {
 		{[]int{1}, "weftrun: ranks 0, 2 have not joined"},
 	} {
 		var b bytes.Buffer
-		s := &supervisor{rec: newRecord(3), gather: control.MakeGather(3), speech: newSpeech(new(sync.Mutex), &b)}
+		s := &supervisor{rec: newRecord(3), speech: newSpeech(new(sync.Mutex), &b)}
 		for _, rank := range c.joined {
 			s.rec.reached(rank, joined)
-			s.gather.Add(rank, nil)
 		}
 		s.wonder()
 		s.speech.close()

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weft-hpc/weft/internal/control"
 )
 
 // A job may be tried several times, each with a supervisor, a plan and agents of its own:
@@ -42,7 +40,7 @@ func Run(plan *Plan, says io.Writer) int {
 			}
 		}
 		s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(plan.Size),
-			gather: control.MakeGather(plan.Size), next: stopped(), blame: stopped(), part: stopped(), started: started}
+			next: stopped(), blame: stopped(), part: stopped(), started: started}
 		s.rec.goesOn = plan.Spec.KeepGoing
 		code := s.try(signals, children, says)
 		next := s.again(input)

@@ -47,7 +47,7 @@ const (
 	TCP = "tcp"
 
 	// Version is the version of the protocol, frames of package job included.
-	Version = 1
+	Version = 2
 
 	// DefaultBeat is how often an idle link says that it is there.
 	DefaultBeat = 2 * time.Second
