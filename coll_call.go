@@ -326,9 +326,6 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 		m.settle()
 	}
 	m.ctx = nil
-	if b != nil && !b.Idle() {
-		engine.Kick() // a nonblocking one has waited for this one
-	}
 	m.end()
 	switch {
 	case err == nil:

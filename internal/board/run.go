@@ -347,7 +347,7 @@ func (r *Run) takes() (first, end int) {
 	return 0, size
 }
 
-// helps says that the root of a broadcast copies a half itself: there is one other rank, and a core for each.
+// helps says that the root of a broadcast copies a half itself: there is one other rank.
 func (r *Run) helps() bool {
 	return r.kind == collective.KindBcast && r.b.size == 2 && len(r.args.Recv) >= helpFrom
 }

@@ -102,14 +102,6 @@ func (t *Task) Watch(c Condition) {
 	t.engine.watch(watch{op: op, comm: t.comm, cond: c, last: t.err != nil})
 }
 
-// Kick has the engine look at its conditions, one of which this rank itself has met.
-func (e *Engine) Kick() {
-	e.needIO()
-	if e.asleep.Load() {
-		e.wake()
-	}
-}
-
 // watch begins to look at a condition, with mu held.
 func (e *Engine) watch(w watch) {
 	w.op.Owner = w.op
