@@ -42,14 +42,16 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 	defer cancel(nil)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
+	defer func() {
+		signal.Stop(signals) // first: a signal that comes to a closed channel is a panic
+		close(signals)
+	}()
 	go func() {
 		for s := range signals {
 			cancel(signalError{s.(syscall.Signal)})
 			signal.Stop(signals) // a program that does not look at ctx ends with the next one
 		}
 	}()
-	defer close(signals)
 
 	cfg := newConfig(opts)
 	cfg.cancel = cancel
