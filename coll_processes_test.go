@@ -80,7 +80,7 @@ func init() {
 }
 
 func TestCollectiveProcesses(t *testing.T) {
-	for _, transport := range []string{"shm", "tcp"} {
+	for _, transport := range testTransports() {
 		for _, test := range []struct {
 			program string
 			ranks   []int

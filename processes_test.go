@@ -66,6 +66,14 @@ func TestMain(m *testing.M) {
 // emulatedVariable says that the processor is emulated, some twenty times slower than a real one.
 const emulatedVariable = "WEFT_TEST_EMULATED"
 
+// launchLimit is the time that a job of launch may take.
+func launchLimit() time.Duration {
+	if os.Getenv(emulatedVariable) != "" {
+		return 3 * time.Minute
+	}
+	return time.Minute
+}
+
 // idleLimit is the processor time that a rank may use in a second of waiting. One that
 // spins would use all of it.
 func idleLimit() time.Duration {
@@ -295,10 +303,10 @@ func processorTime() time.Duration {
 }
 
 // launch runs a program and returns its output and exit code. A job that takes
-// longer than a minute ends with 124.
+// longer than launchLimit ends with 124.
 func launch(t testing.TB, ranks int, transport, program string, args ...string) (out string, code int) {
 	t.Helper()
-	args = append([]string{"-n", fmt.Sprint(ranks), "--transport", transport, "--timeout", "60s", "-x", programVariable + "=" + program}, args...)
+	args = append([]string{"-n", fmt.Sprint(ranks), "--transport", transport, "--timeout", launchLimit().String(), "-x", programVariable + "=" + program}, args...)
 	cmd := exec.Command(weftrun, append(args, os.Args[0])...)
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b

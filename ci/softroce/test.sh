@@ -35,6 +35,8 @@ run_steps() {
 	# One-sided windows, in processes of their own; 2 and 3 ranks, because emulated ones are slow. The other
 	# ways of windows need no device.
 	step windows 240 . 'WEFT_TEST_WEFTRUN=$bin/weftrun WEFT_TEST_TRANSPORTS=verbs $programs/weft.test -test.v -test.timeout 230s -test.run "^TestWindowProcesses$/^verbs_$/./^[23]$"'
+	# Collectives in every form, by every algorithm, in processes of their own; few ranks, because all share two emulated cores.
+	step collectives 240 . 'WEFT_TEST_WEFTRUN=$bin/weftrun WEFT_TEST_TRANSPORTS=verbs $programs/weft.test -test.v -test.timeout 230s -test.run "^TestCollectiveProcesses$/^verbs$/(forms|long|counts)/^2$|^TestCollectiveProcesses$/^verbs$/(halo|same|exact|panic)/^3$"'
 	# Whole programs, as a user starts them.
 	quiet_step info 60 . 'weft info'
 	quiet_step heat2d-1 120 out/softroce/test 'weftrun -n 1 --transport verbs heat2d -check -size 96 -steps 60'
