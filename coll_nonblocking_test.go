@@ -103,6 +103,46 @@ func TestCollectiveRequest(t *testing.T) {
 	})
 }
 
+// To cancel a collective that was over when it started does nothing, neither to it nor to what its plan
+// has in progress now.
+func TestCancelAfterTheEnd(t *testing.T) {
+	wefttest.Run(t, 2, func(ctx context.Context, c *weft.Comm) error {
+		v := []int64{int64(c.Rank()) + 5}
+		s := c.Scope(ctx)
+		r := weft.Ibcast(s, c, v, 0)
+		if err := s.Wait(); err != nil {
+			return err
+		}
+		if !r.Cancel() || v[0] != 5 {
+			return fmt.Errorf("canceled after its end: %d", v[0])
+		}
+		p, err := weft.PlanBcast(c, v, 1)
+		if err != nil {
+			return err
+		}
+		first := p.Start(s)
+		if _, err := first.Wait(ctx); err != nil {
+			return err
+		}
+		if c.Rank() == 0 { // where the second one waits for its root
+			p.Start(s)
+			if !first.Cancel() {
+				return errors.New("the first start is not over")
+			}
+		}
+		if err := weft.Send(ctx, c, v, 1-c.Rank(), 0); err != nil {
+			return err
+		}
+		if _, err := weft.Recv(ctx, c, v, 1-c.Rank(), 0); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			p.Start(s)
+		}
+		return s.Wait()
+	}, weft.WithFaults(weft.Faults{}))
+}
+
 // Nobody calls weft while a collective is in progress, and it ends.
 func TestCollectiveProgressesAlone(t *testing.T) {
 	wefttest.Run(t, 4, func(ctx context.Context, c *weft.Comm) error {

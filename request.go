@@ -183,7 +183,9 @@ var closedChan = sync.OnceValue(func() chan struct{} {
 // communicator revoked.
 func (r *Request) Cancel() bool {
 	if r.failed == nil && r.run != nil {
-		r.c.w.engine.Abort(&r.run.task, context.Canceled)
+		if !r.op.Finished() { // else the task, if there was one, may be another request's by now
+			r.c.w.engine.Abort(&r.run.task, context.Canceled)
+		}
 		return r.op.Finished()
 	}
 	return r.failed != nil || r.c.w.engine.Cancel(&r.op)
