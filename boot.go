@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/transport/shm"
@@ -61,6 +62,7 @@ func connectShm(ctx context.Context, l *link, client *control.Client, why string
 	if err != nil {
 		return nil, err
 	}
+	l.model = collective.NewModel(collective.OneHost, collective.OneHost)
 	if _, err := client.Join(ctx, nil, ""); err != nil {
 		t.Close()
 		return nil, err
@@ -114,6 +116,7 @@ func connectVerbs(ctx context.Context, l *link, client *control.Client, cfg *con
 		t.Close()
 		return nil, err
 	}
+	l.model = collective.NewModel(collective.InfiniBand, collective.InfiniBand)
 	l.transports = []transport.Transport{t}
 	l.route = routeAll(l.size, l.rank, t)
 	l.arena = t.Arena()
@@ -131,6 +134,7 @@ func connectTCP(ctx context.Context, l *link, client *control.Client, why string
 		t.Close()
 		return nil, err
 	}
+	l.model = collective.NewModel(collective.Ethernet, collective.Ethernet)
 	l.transports = []transport.Transport{t}
 	l.route = routeAll(l.size, l.rank, t)
 	l.via = "tcp: " + why + "; " + t.About()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-hpc/weft/cgo/ibverbs"
+	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/arena"
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/topo"
@@ -68,6 +69,7 @@ func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config
 				l.arena = v.Arena()
 			}
 			l.wait(v)
+			l.model = collective.NewModel(collective.OneHost, collective.InfiniBand)
 			return v, "verbs between hosts, which every rank can use; " + v.About(), nil
 		}
 	}
@@ -78,6 +80,7 @@ func joinHosts(ctx context.Context, l *link, client *control.Client, cfg *config
 	if l.rank == 0 && lack.Ranks < l.size {
 		notices(l.rank)(fmt.Sprintf("tcp between hosts though %d of %d ranks could use verbs: rank %d: %s", l.size-lack.Ranks, l.size, lack.First, lack.Text))
 	}
+	l.model = collective.NewModel(collective.OneHost, collective.Ethernet)
 	return t, "tcp between hosts; " + t.About(), nil
 }
 

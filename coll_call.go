@@ -156,8 +156,8 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 	case err != nil:
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, c.algorithmNames(kind)))
 		return
-	case !alg.Suits(c.size, c.choose().nodes, call.raw.Commutative || call.raw.Left == nil):
-		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks on %d nodes and operator %s", ErrArgument, alg.Name, c.size, c.choose().nodes.Nodes(), opName(call.variant)),
+	case !alg.Suits(c.size, c.choose().Nodes(), call.raw.Commutative || call.raw.Left == nil):
+		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks on %d nodes and operator %s", ErrArgument, alg.Name, c.size, c.choose().Nodes().Nodes(), opName(call.variant)),
 			"%s has %s", call.name, c.algorithmNames(kind)))
 		return
 	}
@@ -188,7 +188,7 @@ func (c *Comm) algorithm(call *collCall, a *collective.Args) *collective.Algorit
 	case kind == collective.KindBarrier && c.w.crowded:
 		return crowdedBarrier
 	}
-	return collective.Select(kind, c.size, a)
+	return c.choose().Choose(kind, a)
 }
 
 // crowdedBarrier is for ranks of which several share a core.
@@ -341,7 +341,7 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 func (m *member) runMessages(call *collCall) (err error) {
 	var a collective.Args
 	m.store.args(&a, call)
-	a.Nodes = m.c.choose().nodes
+	a.Nodes = m.c.choose().Nodes()
 	alg := m.c.algorithm(call, &a)
 	if call.raw.Left == nil {
 		return alg.Run(m, a)

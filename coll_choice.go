@@ -9,21 +9,22 @@ import (
 // choice is what the algorithms of a communicator's collectives are chosen by. It is made
 // when the first one sends messages, of what all ranks know alike.
 type choice struct {
-	once  sync.Once
-	nodes *collective.Topology
+	once    sync.Once
+	chooser *collective.Chooser
 }
 
-// choose returns the communicator's choice.
-func (c *Comm) choose() *choice {
+// choose returns the communicator's chooser.
+func (c *Comm) choose() *collective.Chooser {
 	c.choice.once.Do(func() {
-		if c.w.nodes == nil {
-			return
+		var topology *collective.Topology
+		if c.w.nodes != nil {
+			nodes := make([]int, c.size)
+			for i, rank := range c.comm.Members() {
+				nodes[i] = c.w.nodes[rank]
+			}
+			topology = collective.NewTopology(nodes)
 		}
-		nodes := make([]int, c.size)
-		for i, rank := range c.comm.Members() {
-			nodes[i] = c.w.nodes[rank]
-		}
-		c.choice.nodes = collective.NewTopology(nodes)
+		c.choice.chooser = collective.NewChooser(c.w.model, c.size, topology)
 	})
-	return &c.choice
+	return c.choice.chooser
 }

@@ -29,7 +29,7 @@ type collRun struct {
 func (r *collRun) record(c *Comm, call *collCall) (*collective.Algorithm, collective.Shape, error) {
 	var a collective.Args
 	r.store.args(&a, call)
-	a.Nodes = c.choose().nodes
+	a.Nodes = c.choose().Nodes()
 	alg := c.algorithm(call, &a)
 	return alg, collective.ShapeOf(alg.Kind, c.size, a), r.sched.Record(alg, c.rank, c.size, a)
 }

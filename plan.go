@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/board"
@@ -21,6 +22,8 @@ type Plan[T any] struct {
 	why  string
 	cost collective.Cost
 	all  bool // cost is known here
+
+	predicted time.Duration
 
 	shared bool // it goes over shared memory, unless that turns out to be out of reach
 }
@@ -44,9 +47,10 @@ type Explanation struct {
 	Algorithm  string
 	Why        string // this algorithm was chosen
 	Ranks      int
-	Steps      int // the longest chain of messages, each rank sending and receiving one at a time
-	Messages   int // of all ranks; -1 for neighbourhoods
-	Bytes      int // that all ranks send; -1 where a rank does not know what others give
+	Steps      int           // the longest chain of messages, each rank sending and receiving one at a time
+	Predicted  time.Duration // by the world's model, of a run by messages; 0 if it cannot be told
+	Messages   int           // of all ranks; -1 for neighbourhoods
+	Bytes      int           // that all ranks send; -1 where a rank does not know what others give
 
 	SentMessages, SentBytes         int // by this rank
 	ReceivedMessages, ReceivedBytes int
@@ -78,7 +82,7 @@ func (p *Plan[T]) Explain() Explanation {
 		return e
 	}
 	e := Explanation{Collective: p.call.name, Algorithm: p.call.alg.Name, Why: p.why, Ranks: p.c.size,
-		Steps: p.cost.Steps, Messages: p.cost.Messages, Bytes: -1}
+		Predicted: p.predicted, Steps: p.cost.Steps, Messages: p.cost.Messages, Bytes: -1}
 	if p.all {
 		e.Bytes = p.cost.Bytes
 	}
@@ -112,6 +116,7 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	}
 	p := &Plan[T]{c: c, call: *call}
 	alg, shape, err := p.run.record(c, &p.call)
+	shape.Nodes = c.choose().Nodes()
 	if err != nil {
 		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
 	}
@@ -121,7 +126,7 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	case alg == crowdedBarrier:
 		p.why = "several ranks share a core: each waits once"
 	default:
-		_, p.why = collective.Explain(alg.Kind, shape, call.raw.Commutative)
+		_, p.why = c.choose().Explain(alg.Kind, shape.Bytes, call.raw.Commutative)
 	}
 	if b, err := c.boardFor(call); err != nil {
 		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
@@ -130,6 +135,7 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	}
 	p.call.planned = call.alg == nil
 	p.call.alg = alg
+	p.predicted = time.Duration(c.choose().Predict(alg, shape.Bytes) * float64(time.Second))
 	switch alg.Kind {
 	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:
 		p.cost = alg.Cost(shape)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-hpc/weft/collective"
 	"github.com/weft-hpc/weft/internal/arena"
 	"github.com/weft-hpc/weft/internal/control"
 	"github.com/weft-hpc/weft/internal/direct"
@@ -28,6 +29,8 @@ type World struct {
 	valueElem *elem
 	node      int
 	nodes     []int // of all ranks, nil if there is one
+	model     *collective.Model
+	modelFrom string // in words
 	via       string
 	crowded   bool       // several ranks share a core, on every host
 	opening   sync.Mutex // held while a communicator is opened
@@ -56,11 +59,12 @@ type link struct {
 	crowded    bool
 	node       int   // the same for all ranks of a host
 	nodes      []int // of all ranks, nil if there is one
-	reachesAll bool  // see World
+	model      *collective.Model
+	reachesAll bool // see World
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, nodes: l.nodes, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, nodes: l.nodes, model: l.model, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
@@ -68,6 +72,14 @@ func newWorld(cfg *config, l *link) *World {
 	members := make([]int32, l.size)
 	for i := range members {
 		members[i] = int32(i)
+	}
+	if w.model == nil {
+		w.model = collective.NewModel(collective.OneHost, collective.OneHost)
+	}
+	w.modelFrom = "default for " + l.via
+	if l.crowded {
+		w.model = w.model.Crowded()
+		w.modelFrom += ", where ranks share cores"
 	}
 	w.engine.Do(func(core *proto.Core) {
 		w.comm = w.newComm("world", core.Open(proto.ContextID(0, 0), members, l.rank), 0, 1)
@@ -129,10 +141,11 @@ func initialize(ctx context.Context, cfg *config) (*World, error) {
 		return initializeDirect(ctx, cfg)
 	}
 	w, err := joinJob(ctx, cfg, client)
-	if err == nil {
-		client.Watch(w.event)
+	if err != nil {
+		return nil, err
 	}
-	return w, err
+	client.Watch(w.event)
+	return w, w.startModel(ctx)
 }
 
 // joinJob makes the world of a rank that has a line to its launcher.

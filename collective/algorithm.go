@@ -194,6 +194,9 @@ type Algorithm struct {
 	// none.
 	Cost func(s Shape) Cost
 
+	// time predicts the time of a vector of n bytes. It does not know the root.
+	time func(l lane, n int) float64
+
 	run func(p group, a Args) error
 }
 

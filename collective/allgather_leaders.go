@@ -21,13 +21,14 @@ package collective
 //	bytes     (N-1) S between nodes; inside, (P-N) S and those of gatherBinomial
 //	memory    S/q; S more where ranks are not numbered node by node
 var (
-	allgatherLeaders = allgatherByNodes("leaders", allgatherShortCost, bcastBinomial, func(p group, q parts, vector []byte) error {
+	allgatherLeaders = allgatherByNodes("leaders", allgatherBruck, bcastBinomial, func(p group, q parts, vector []byte) error {
 		return bruck(p, q, q.one(vector, p.me), vector)
 	})
-	allgatherLeadersRing = allgatherByNodes("leaders-ring", allgatherRingCost, bcastScatterRing, ring)
+	allgatherLeadersRing = allgatherByNodes("leaders-ring", allgatherRing, bcastScatterRing, ring)
 )
 
-func allgatherByNodes(name string, acrossCost func(s Shape) Cost, down Algorithm, across func(p group, q parts, vector []byte) error) Algorithm {
+// allgatherByNodes makes one whose leaders cost what those of the algorithm like do.
+func allgatherByNodes(name string, like, down Algorithm, across func(p group, q parts, vector []byte) error) Algorithm {
 	run := func(p group, a Args) error {
 		node, b := a.Nodes.inside(p), len(a.Send)
 		all := a.Recv
@@ -64,7 +65,15 @@ func allgatherByNodes(name string, acrossCost func(s Shape) Cost, down Algorithm
 				handed := down.Cost(node)
 				node.Bytes = node.Bytes / s.Ranks * node.Ranks
 				return gatherBinomial.Cost(node).and(handed)
-			}, acrossCost(leadersShape(s)))
+			}, like.Cost(leadersShape(s)))
+		},
+		time: func(l lane, n int) float64 {
+			largest := l.each(n) * l.node().ranks // block of a node
+			t := gatherBinomial.time(l.node(), largest) + like.time(l.leaders(), largest*l.nodes.Nodes()) + down.time(l.node(), n)
+			if !l.nodes.keepsOrder() {
+				t += l.copy(n)
+			}
+			return t
 		},
 		run: run,
 	}

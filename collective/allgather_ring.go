@@ -10,6 +10,7 @@ package collective
 var allgatherRing = Algorithm{
 	Kind: KindAllgather, Name: "ring",
 	Cost: allgatherRingCost,
+	time: func(l lane, n int) float64 { return l.around(l.each(n)) },
 	run: func(p group, a Args) error {
 		b := len(a.Send)
 		move(p, a.Recv[p.Rank()*b:][:b], a.Send)

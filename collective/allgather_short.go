@@ -14,6 +14,7 @@ package collective
 var allgatherBruck = Algorithm{
 	Kind: KindAllgather, Name: "bruck",
 	Cost: allgatherShortCost,
+	time: func(l lane, n int) float64 { return l.collected(l.each(n)) + l.copy(n) },
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)
@@ -45,6 +46,7 @@ var allgatherBruck = Algorithm{
 var allgatherDoubling = Algorithm{
 	Kind: KindAllgather, Name: "doubling", NeedsPowerOfTwo: true,
 	Cost: allgatherShortCost,
+	time: func(l lane, n int) float64 { return l.collected(l.each(n)) },
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send)

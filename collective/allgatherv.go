@@ -14,6 +14,7 @@ package collective
 var allgathervBruck = Algorithm{
 	Kind: KindAllgatherv, Name: "bruck",
 	Cost: allgatherShortCost,
+	time: func(l lane, n int) float64 { return l.collected(l.each(n)) + l.copy(n) },
 	run: func(p group, a Args) error {
 		return bruck(p, parts{Blocks: a.RecvBlocks}, a.Send, a.Recv)
 	},
@@ -65,6 +66,7 @@ func bruck(p group, q parts, block, recv []byte) error {
 var allgathervRing = Algorithm{
 	Kind: KindAllgatherv, Name: "ring",
 	Cost: allgatherRingCost,
+	time: func(l lane, n int) float64 { return l.around(l.each(n)) },
 	run: func(p group, a Args) error {
 		q := parts{Blocks: a.RecvBlocks}
 		move(p, q.one(a.Recv, p.Rank()), a.Send)

@@ -24,6 +24,13 @@ var allreduceDoubling = Algorithm{
 		messages := 2*extra + q*log2(q)
 		return Cost{Steps: log2(q) + 2*min(extra, 1), Messages: messages, Bytes: messages * s.Bytes}
 	},
+	time: func(l lane, n int) float64 {
+		t := l.folded(n, n) + l.copy(n)
+		for dist := 1; dist < floor2(l.ranks); dist <<= 1 {
+			t += l.exchange(dist, n) + l.reduce(n)
+		}
+		return t
+	},
 	run: func(p group, a Args) error {
 		h := halvesOf(p, -1, len(a.Send), a.Op.Size)
 		paired := h.rank < 2*h.extra

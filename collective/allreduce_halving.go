@@ -22,6 +22,7 @@ var allreduceHalving = Algorithm{
 			Bytes:    2 * (s.Ranks - 1) * s.Bytes,
 		}
 	},
+	time: func(l lane, n int) float64 { return l.folded(n, n) + l.halves(n) + l.unhalved(n) },
 	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			move(p, a.Recv, a.Send)

@@ -49,6 +49,9 @@ func allreduceByNodes(name string, up, across, down Algorithm) Algorithm {
 			s.Root = 0 // there is none
 			return nodesCost(s, run, func(node Shape) Cost { return up.Cost(node).and(down.Cost(node)) }, across.Cost(leadersShape(s)))
 		},
+		time: func(l lane, n int) float64 {
+			return up.time(l.node(), n) + across.time(l.leaders(), n) + down.time(l.node(), n)
+		},
 		run: run,
 	}
 }

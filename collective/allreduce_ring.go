@@ -22,6 +22,10 @@ var allreduceRing = Algorithm{
 			Bytes:    2 * (s.Ranks - 1) * s.Bytes,
 		}
 	},
+	time: func(l lane, n int) float64 {
+		b := l.each(n)
+		return 2*l.around(b) + times(l.ranks-1, l.reduce(b))
+	},
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		if size == 1 {

@@ -28,6 +28,11 @@ var allreduceSlices = Algorithm{
 			Between:  2 * (n - 1) * s.Bytes,
 		}
 	},
+	time: func(l lane, n int) float64 {
+		node := l.node()
+		b := node.each(n)
+		return 2*node.around(b) + times(node.ranks-1, node.reduce(b)) + allreduceHalving.time(l.columns(node.ranks), b)
+	},
 	run: func(p group, a Args) error {
 		node, column := a.Nodes.inside(p), a.Nodes.column(p)
 		if node.Size() == 1 {

@@ -15,6 +15,7 @@ package collective
 // who does not need its block yet.
 var alltoallPosted = Algorithm{
 	Kind: KindAlltoall, Name: "posted", Cost: alltoallCost,
+	time: func(l lane, n int) float64 { return l.posted(l.each(n)) },
 	run: func(p group, a Args) error {
 		q := parts{size: len(a.Send) / p.Size()}
 		return pairs(p, a, q, q, window)
@@ -27,6 +28,7 @@ var alltoallPosted = Algorithm{
 // Thakur et al. 2005, section 4.2.
 var alltoallPairwise = Algorithm{
 	Kind: KindAlltoall, Name: "pairwise", Cost: alltoallCost,
+	time: func(l lane, n int) float64 { return l.pairs(l.each(n)) },
 	run: func(p group, a Args) error {
 		q := parts{size: len(a.Send) / p.Size()}
 		return pairs(p, a, q, q, 1)
@@ -36,6 +38,7 @@ var alltoallPairwise = Algorithm{
 // alltoallvPosted is alltoallPosted with blocks of different lengths.
 var alltoallvPosted = Algorithm{
 	Kind: KindAlltoallv, Name: "posted", Cost: alltoallvCost,
+	time: func(l lane, n int) float64 { return l.posted(l.each(n)) },
 	run: func(p group, a Args) error {
 		return pairs(p, a, parts{Blocks: a.SendBlocks}, parts{Blocks: a.RecvBlocks}, window)
 	},
@@ -44,6 +47,7 @@ var alltoallvPosted = Algorithm{
 // alltoallvPairwise is alltoallPairwise with blocks of different lengths.
 var alltoallvPairwise = Algorithm{
 	Kind: KindAlltoallv, Name: "pairwise", Cost: alltoallvCost,
+	time: func(l lane, n int) float64 { return l.pairs(l.each(n)) },
 	run: func(p group, a Args) error {
 		return pairs(p, a, parts{Blocks: a.SendBlocks}, parts{Blocks: a.RecvBlocks}, 1)
 	},

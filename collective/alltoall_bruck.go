@@ -21,6 +21,14 @@ var alltoallBruck = Algorithm{
 		}
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks * log2(s.Ranks), Bytes: hops * s.Bytes}
 	},
+	time: func(l lane, n int) float64 {
+		t := 2 * l.copy(n)
+		for bit := 1; bit < l.ranks; bit <<= 1 {
+			m := l.each(n) * withBit(l.ranks, bit)
+			t += l.shift(bit, m) + 2*l.copy(m)
+		}
+		return t
+	},
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		b := len(a.Send) / size

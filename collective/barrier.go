@@ -13,6 +13,7 @@ var barrierDissemination = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks * log2(s.Ranks)}
 	},
+	time: func(l lane, n int) float64 { return l.collected(0) },
 	run: func(p group, _ Args) error {
 		rank, size := p.Rank(), p.Size()
 		for dist := 1; dist < size; dist <<= 1 {
@@ -37,6 +38,7 @@ var barrierCentral = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: 2 * (s.Ranks - 1), Messages: 2 * (s.Ranks - 1)}
 	},
+	time: func(l lane, n int) float64 { return 2 * l.fan(0) },
 	run: func(p group, _ Args) error {
 		if p.Rank() > 0 {
 			if err := p.Send(nil, 0); err != nil {

@@ -13,7 +13,8 @@ var barrierLeaders = Algorithm{
 			return gatherBinomial.Cost(node).and(bcastBinomial.Cost(node))
 		}, barrierDissemination.Cost(leadersShape(s)))
 	},
-	run: runBarrierLeaders,
+	time: func(l lane, n int) float64 { return 2*l.node().down(0) + l.leaders().collected(0) },
+	run:  runBarrierLeaders,
 }
 
 func runBarrierLeaders(p group, a Args) error {

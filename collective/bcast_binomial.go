@@ -13,6 +13,7 @@ var bcastBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
+	time: func(l lane, n int) float64 { return l.down(n) },
 	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		mask, up := t.top()

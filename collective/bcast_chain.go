@@ -20,6 +20,7 @@ var bcastChain = Algorithm{
 		k := chainSegments(s.Bytes, 64, s.Ranks).parts
 		return Cost{Steps: s.Ranks - 1 + k - 1, Messages: (s.Ranks - 1) * k, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
+	time: func(l lane, n int) float64 { return l.piped(chainSegments(n, 64, l.ranks), 0) },
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		s := chainSegments(len(a.Recv), 64, size)

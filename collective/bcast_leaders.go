@@ -33,6 +33,7 @@ func bcastByNodes(name string, part Algorithm) Algorithm {
 		Cost: func(s Shape) Cost {
 			return nodesCost(s, run, func(node Shape) Cost { return part.Cost(node) }, part.Cost(leadersShape(s)))
 		},
-		run: run,
+		time: func(l lane, n int) float64 { return part.time(l.leaders(), n) + part.time(l.node(), n) },
+		run:  run,
 	}
 }

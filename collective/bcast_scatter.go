@@ -26,6 +26,7 @@ var bcastScatterRing = Algorithm{
 		}
 		return c
 	},
+	time: func(l lane, n int) float64 { return l.grown(l.each(n)) + l.around(l.each(n)) },
 	run: func(p group, a Args) error {
 		if err := bcastScatter(p, a); err != nil {
 			return err
@@ -64,6 +65,7 @@ var bcastScatterDoubling = Algorithm{
 		}
 		return c
 	},
+	time: func(l lane, n int) float64 { return l.grown(l.each(n)) + l.collected(l.each(n)) },
 	run: func(p group, a Args) error {
 		if err := bcastScatter(p, a); err != nil {
 			return err

@@ -25,6 +25,26 @@ var bcastTree = Algorithm{
 		}
 		return c
 	},
+	time: func(l lane, n int) float64 {
+		if l.ranks == 1 {
+			return 0
+		}
+		s := treeSegments(n, l.ranks)
+		n = s.longest()
+		depth := log2(l.ranks+1) - 1
+		stage := l.Inside.busy(n, 2) + l.Inside.Overhead
+		cross, share := 0, 2
+		switch {
+		case l.nodes != nil:
+			cross, share = l.nodes.down, l.nodes.fork
+		case l.share > 0:
+			cross, share = depth, 2*l.share
+		}
+		if cross > 0 {
+			stage = max(stage, l.Between.busy(n, share)+l.Between.Overhead)
+		}
+		return times(depth-cross, l.hop(n, 0)+l.Inside.turn(n, 1)) + times(cross, l.Between.Latency+l.Between.busy(n, share)) + times(s.parts-1, stage)
+	},
 	run: func(p group, a Args) error {
 		size := p.Size()
 		s := treeSegments(len(a.Recv), size)

@@ -16,6 +16,7 @@ var gatherBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: treeBytes(s)}
 	},
+	time: func(l lane, n int) float64 { return l.grown(l.each(n)) },
 	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		top, up := t.top()

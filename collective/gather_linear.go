@@ -15,7 +15,8 @@ var gatherLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes / s.Ranks * (s.Ranks - 1)}
 	},
-	run: func(p group, a Args) error { return gatherAll(p, a, parts{size: len(a.Send)}) },
+	time: func(l lane, n int) float64 { return l.fan(l.each(n)) },
+	run:  func(p group, a Args) error { return gatherAll(p, a, parts{size: len(a.Send)}) },
 }
 
 // gathervLinear is gatherLinear with blocks of different lengths. Only the root
@@ -34,7 +35,8 @@ var gathervLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes - s.Own}
 	},
-	run: func(p group, a Args) error { return gatherAll(p, a, parts{Blocks: a.RecvBlocks}) },
+	time: func(l lane, n int) float64 { return l.fan(l.each(n)) },
+	run:  func(p group, a Args) error { return gatherAll(p, a, parts{Blocks: a.RecvBlocks}) },
 }
 
 func gatherAll(p group, a Args, q parts) error {

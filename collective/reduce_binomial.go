@@ -15,6 +15,7 @@ var reduceBinomial = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: log2(s.Ranks), Messages: s.Ranks - 1, Bytes: (s.Ranks - 1) * s.Bytes}
 	},
+	time: func(l lane, n int) float64 { return l.down(n) + times(log2(l.ranks), l.reduce(n)) },
 	run: func(p group, a Args) error {
 		t := treeOf(p, a.Root)
 		top, up := t.top()

@@ -25,6 +25,10 @@ var reduceChain = Algorithm{
 		}
 		return c
 	},
+	time: func(l lane, n int) float64 {
+		s := chainSegments(n, 8, l.ranks)
+		return l.piped(s, l.reduce(s.longest()))
+	},
 	run: func(p group, a Args) error {
 		rank, size := p.Rank(), p.Size()
 		s := chainSegments(len(a.Send), a.Op.Size, size)

@@ -39,6 +39,7 @@ var reduceHalving = Algorithm{
 		}
 		return c
 	},
+	time: func(l lane, n int) float64 { return l.folded(n, -1) + l.halves(n) + l.unhalved(n) },
 	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			move(p, a.Recv, a.Send)

@@ -48,6 +48,7 @@ func reduceByNodes(name string, part Algorithm) Algorithm {
 		Cost: func(s Shape) Cost {
 			return nodesCost(s, run, func(node Shape) Cost { return part.Cost(node) }, part.Cost(leadersShape(s)))
 		},
-		run: run,
+		time: func(l lane, n int) float64 { return part.time(l.node(), n) + part.time(l.leaders(), n) },
+		run:  run,
 	}
 }

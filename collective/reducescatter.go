@@ -26,16 +26,23 @@ func scatterBlocks(a Args) parts { return parts{Blocks: a.SendBlocks} }
 var (
 	reduceScatterBlockPairwise = Algorithm{
 		Kind: KindReduceScatterBlock, Name: "pairwise", Cost: reduceScatterLinearCost,
-		run: func(p group, a Args) error { return reducePairwise(p, a, scatterBlock(a)) },
+		time: reducePairwiseTime,
+		run:  func(p group, a Args) error { return reducePairwise(p, a, scatterBlock(a)) },
 	}
 	reduceScatterPairwise = Algorithm{
 		Kind: KindReduceScatter, Name: "pairwise", Cost: reduceScatterLinearCost,
-		run: func(p group, a Args) error { return reducePairwise(p, a, scatterBlocks(a)) },
+		time: reducePairwiseTime,
+		run:  func(p group, a Args) error { return reducePairwise(p, a, scatterBlocks(a)) },
 	}
 )
 
 func reduceScatterLinearCost(s Shape) Cost {
 	return Cost{Steps: s.Ranks - 1, Messages: s.Ranks * (s.Ranks - 1), Bytes: (s.Ranks - 1) * s.Bytes}
+}
+
+func reducePairwiseTime(l lane, n int) float64 {
+	b := l.each(n)
+	return l.pairs(b) + times(l.ranks-1, l.reduce(b))
 }
 
 func reducePairwise(p group, a Args, q parts) error {
@@ -103,13 +110,20 @@ func reducePairwise(p group, a Args, q parts) error {
 var (
 	reduceScatterBlockRing = Algorithm{
 		Kind: KindReduceScatterBlock, Name: "ring", NeedsCommutative: true, Cost: reduceScatterLinearCost,
-		run: func(p group, a Args) error { return reduceRing(p, a, scatterBlock(a)) },
+		time: reduceRingTime,
+		run:  func(p group, a Args) error { return reduceRing(p, a, scatterBlock(a)) },
 	}
 	reduceScatterRing = Algorithm{
 		Kind: KindReduceScatter, Name: "ring", NeedsCommutative: true, Cost: reduceScatterLinearCost,
-		run: func(p group, a Args) error { return reduceRing(p, a, scatterBlocks(a)) },
+		time: reduceRingTime,
+		run:  func(p group, a Args) error { return reduceRing(p, a, scatterBlocks(a)) },
 	}
 )
+
+func reduceRingTime(l lane, n int) float64 {
+	b := l.each(n)
+	return l.around(b) + times(l.ranks-1, l.reduce(b))
+}
 
 func reduceRing(p group, a Args, q parts) error {
 	rank, size := p.Rank(), p.Size()

@@ -16,11 +16,11 @@ import "math/bits"
 // Thakur et al. 2005, section 4.3; MPI 4.1, 6.10.
 var (
 	reduceScatterBlockHalving = Algorithm{
-		Kind: KindReduceScatterBlock, Name: "halving", Cost: reduceScatterHalvingCost,
+		Kind: KindReduceScatterBlock, Name: "halving", Cost: reduceScatterHalvingCost, time: reduceScatterHalvingTime,
 		run: func(p group, a Args) error { return reduceHalves(p, a, scatterBlock(a)) },
 	}
 	reduceScatterHalving = Algorithm{
-		Kind: KindReduceScatter, Name: "halving", Cost: reduceScatterHalvingCost,
+		Kind: KindReduceScatter, Name: "halving", Cost: reduceScatterHalvingCost, time: reduceScatterHalvingTime,
 		run: func(p group, a Args) error { return reduceHalves(p, a, scatterBlocks(a)) },
 	}
 )
@@ -37,6 +37,10 @@ func reduceScatterHalvingCost(s Shape) Cost {
 		}
 	}
 	return c
+}
+
+func reduceScatterHalvingTime(l lane, n int) float64 {
+	return l.copy(n) + l.folded(n, l.each(n)) + l.halves(n)
 }
 
 // reversed is a vector in the order of halving: at position j are the blocks of the

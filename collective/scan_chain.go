@@ -14,6 +14,10 @@ package collective
 // scanChain has a memory of a segment, in place only.
 var scanChain = Algorithm{
 	Kind: KindScan, Name: "chain", Cost: scanChainCost,
+	time: func(l lane, n int) float64 {
+		s := chainSegments(n, 8, l.ranks)
+		return l.copy(n) + l.piped(s, l.reduce(s.longest()))
+	},
 	run: func(p group, a Args) error {
 		s := chainSegments(len(a.Send), a.Op.Size, p.Size())
 		rank := p.Rank()
@@ -44,6 +48,13 @@ var scanChain = Algorithm{
 // segment more in place.
 var exscanChain = Algorithm{
 	Kind: KindExscan, Name: "chain", Cost: scanChainCost,
+	time: func(l lane, n int) float64 {
+		s := chainSegments(n, 8, l.ranks)
+		if l.ranks == 2 {
+			return l.piped(s, 0)
+		}
+		return l.piped(s, l.reduce(s.longest()))
+	},
 	run: func(p group, a Args) error {
 		s := chainSegments(len(a.Send), a.Op.Size, p.Size())
 		rank, last := p.Rank(), p.Size()-1

@@ -13,6 +13,7 @@ package collective
 // scanDoubling has a memory of S.
 var scanDoubling = Algorithm{
 	Kind: KindScan, Name: "doubling", Cost: scanDoublingCost,
+	time: func(l lane, n int) float64 { return l.copy(n) + l.prefixes(n, 1) },
 	run: func(p group, a Args) error {
 		move(p, a.Recv, a.Send)
 		var tmp []byte
@@ -35,6 +36,7 @@ var scanDoubling = Algorithm{
 // rank's own operand, the result does not.
 var exscanDoubling = Algorithm{
 	Kind: KindExscan, Name: "doubling", Cost: scanDoublingCost,
+	time: func(l lane, n int) float64 { return l.copy(n) + l.prefixes(n, 2) },
 	run: func(p group, a Args) error {
 		if p.Size() == 1 {
 			return nil

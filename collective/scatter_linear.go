@@ -14,7 +14,8 @@ var scatterLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes / s.Ranks * (s.Ranks - 1)}
 	},
-	run: func(p group, a Args) error { return scatterAll(p, a, parts{size: len(a.Recv)}) },
+	time: func(l lane, n int) float64 { return l.fan(l.each(n)) },
+	run:  func(p group, a Args) error { return scatterAll(p, a, parts{size: len(a.Recv)}) },
 }
 
 // scattervLinear is scatterLinear with blocks of different lengths, which only
@@ -31,7 +32,8 @@ var scattervLinear = Algorithm{
 	Cost: func(s Shape) Cost {
 		return Cost{Steps: s.Ranks - 1, Messages: s.Ranks - 1, Bytes: s.Bytes - s.Own}
 	},
-	run: func(p group, a Args) error { return scatterAll(p, a, parts{Blocks: a.SendBlocks}) },
+	time: func(l lane, n int) float64 { return l.fan(l.each(n)) },
+	run:  func(p group, a Args) error { return scatterAll(p, a, parts{Blocks: a.SendBlocks}) },
 }
 
 func scatterAll(p group, a Args, q parts) error {

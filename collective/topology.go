@@ -11,7 +11,8 @@ type Topology struct {
 	start   []int32 // node n has ranks[start[n]:start[n+1]]
 	columns []int32 // the first rank of each node, then the second of each, as far as all have one
 	most    int     // ranks of a node
-	ordered bool    // ranks are numbered node by node
+	leaving
+	ordered bool // ranks are numbered node by node
 }
 
 // NewTopology makes one of a number for each rank, which is the same for ranks of one
@@ -48,7 +49,92 @@ func NewTopology(nodes []int) *Topology {
 			t.columns = append(t.columns, t.ranks[t.start[n]+i])
 		}
 	}
+	t.count()
 	return t
+}
+
+// A Topology knows what messages leave its nodes, for predictions: of each distance 1, 2, 4 ...
+// how many ranks of one node send to another one, on the node where that are most.
+type leaving struct {
+	ring []int32 // when every rank sends to the one that far above it
+	pair []int32 // when ranks exchange whose numbers differ in that bit
+	tree []int32 // at that level of a binomial tree
+	deep int     // the most on a way down that tree
+	fork int     // from the ranks of a node to their children in a binary tree, on the node that sends most
+	down int     // the most on a way down the binary tree
+	next int     // of all messages from each rank to the next one
+}
+
+// count fills in what leaves the nodes.
+func (t *Topology) count() {
+	size := len(t.node)
+	sending := make([]int32, t.Nodes())
+	most := func(levels *[]int32, to func(r int) int) {
+		clear(sending)
+		for r, n := range t.node {
+			if dst := to(r); dst >= 0 && dst < size && t.node[dst] != n {
+				sending[n]++
+			}
+		}
+		*levels = append(*levels, slices.Max(sending))
+	}
+	for dist := 1; dist < size; dist <<= 1 {
+		most(&t.ring, func(r int) int { return (r + dist) % size })
+		most(&t.pair, func(r int) int { return r ^ dist })
+		most(&t.tree, func(r int) int {
+			if r%(2*dist) > 0 {
+				return -1
+			}
+			return r + dist
+		})
+	}
+	clear(sending)
+	forks := make([]int, size)
+	for r := 1; r < size; r++ {
+		parent := (r - 1) / 2
+		forks[r] = forks[parent]
+		if t.node[parent] != t.node[r] {
+			forks[r]++
+			sending[t.node[parent]]++
+		}
+		t.down = max(t.down, forks[r])
+	}
+	t.fork = int(slices.Max(sending))
+	ways := make([]int, size)
+	for r := 1; r < size; r++ {
+		parent := r & (r - 1)
+		ways[r] = ways[parent]
+		if t.node[parent] != t.node[r] {
+			ways[r]++
+		}
+		t.deep = max(t.deep, ways[r])
+		if t.node[r-1] != t.node[r] {
+			t.next++
+		}
+	}
+}
+
+// depth, edges and round return how many messages leave a node on the longest way down a
+// binomial tree, and from rank to rank to the last one, and on to the first.
+func (t *Topology) depth() int {
+	if t == nil {
+		return 0
+	}
+	return t.deep
+}
+
+func (t *Topology) round() int {
+	if t == nil {
+		return 0
+	}
+	return t.next + 1
+}
+
+func (t *Topology) edges() int {
+	if t == nil {
+		return 0
+	}
+	return t.next
 }
 
 // Nodes returns the number of nodes.

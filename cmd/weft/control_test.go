@@ -38,7 +38,7 @@ func TestBenchControl(t *testing.T) {
 
 func TestBenchControlRefuses(t *testing.T) {
 	for _, args := range [][]string{{"--plane", "pigeons"}, {"--members", "1"}, {"--flooders", "1000"}, {"--flooders", "0"}} {
-		if out, err := weft(t, append([]string{"bench", "control"}, args...)...); err == nil {
+		if out, err := runWeft(t, append([]string{"bench", "control"}, args...)...); err == nil {
 			t.Errorf("%v was taken: %s", args, out)
 		}
 	}

@@ -14,15 +14,29 @@ import (
 
 func infoCommand() *cobra.Command {
 	var asJSON bool
+	o := collectivesOptions{sizes: []int{8, 1 << 10, 16 << 10, 256 << 10, 4 << 20}}
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "Say what this machine offers, and what Weft would make of it",
 		Long: `Says what this machine offers to Weft, what would be chosen here, and why.
 
 An answer is present, absent, or unknown: unknown means that it could not be
-told, and why.`,
+told, and why.
+
+With --collectives it says by which algorithm each collective runs, how long the model
+predicts that to take, and why it is that one:
+
+  weft info --collectives -n 64 --nodes 4   on 64 ranks of 4 hosts
+  weftrun -n 8 weft info --collectives      on the ranks of this job, as they are
+
+The size is that of the vector, or of one rank's block where each rank has one for each
+other. Times are for operators that commute, as Sum does.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.show {
+				o.json = asJSON
+				return collectivesHere(cmd.Context(), &o, cmd.OutOrStdout())
+			}
 			i := gather(topo.System)
 			i.probe()
 			if asJSON {
@@ -33,7 +47,14 @@ told, and why.`,
 			return i.print(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for programs")
+	f := cmd.Flags()
+	f.BoolVar(&asJSON, "json", false, "print JSON, for programs")
+	f.BoolVar(&o.show, "collectives", false, "say which algorithms collectives run by")
+	f.IntVarP(&o.ranks, "ranks", "n", 0, "with --collectives: on so many ranks (default: those of the job, or one for each processor)")
+	f.IntVar(&o.nodes, "nodes", 1, "with --collectives: on so many hosts")
+	f.StringVar(&o.between, "between", "tcp", "with --collectives: the transport between hosts, tcp or verbs")
+	f.StringVar(&o.model, "model", "", "with --collectives: by the model in this `FILE`, which weft tune has written")
+	f.IntSliceVar(&o.sizes, "bytes", o.sizes, "with --collectives: sizes in bytes")
 	return cmd
 }
 

@@ -28,6 +28,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true, // main says them, once
 	}
-	cmd.AddCommand(infoCommand(), checkCommand(), benchCommand(), versionCommand())
+	cmd.AddCommand(infoCommand(), checkCommand(), tuneCommand(), benchCommand(), versionCommand())
 	return cmd
 }

@@ -1,20 +1,30 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/weft-hpc/weft/collective"
 )
 
-// network is a LogGP model of the machine, in seconds and seconds a byte.
-// (Alexandrov et al.: LogGP, 1995)
-type network struct {
-	Latency  float64 `json:"latency_s"`         // L: from one network card to another
-	Overhead float64 `json:"overhead_s"`        // o: processor time for a message, on each side
-	Gap      float64 `json:"gap_s"`             // g: between two messages of one card
-	PerByte  float64 `json:"per_byte_s"`        // G
-	Reduce   float64 `json:"reduce_per_byte_s"` // one byte of an operand combined
-	Copy     float64 `json:"copy_per_byte_s"`   // one byte copied inside a rank
+// machine is a model of a machine, whose nodes have the same number of ranks, node by node.
+type machine struct {
+	collective.Model
+	perNode int
+}
+
+// nodes returns the topology of so many ranks.
+func (net *machine) nodes(ranks int) *collective.Topology {
+	nodes := make([]int, ranks)
+	for i := range nodes {
+		nodes[i] = i / net.perNode
+	}
+	return collective.NewTopology(nodes)
+}
+
+// link returns what messages between two ranks cost.
+func (net *machine) link(a, b int) *collective.Link {
+	if a/net.perNode == b/net.perNode {
+		return &net.Inside
+	}
+	return &net.Between
 }
 
 // prediction is what one algorithm does in one case.
@@ -27,8 +37,9 @@ type prediction struct {
 	Messages   int     `json:"messages"`
 	Bytes      int     `json:"bytes"` // of all ranks
 	Seconds    float64 `json:"seconds"`
-	How        string  `json:"how"`    // the time was found: see how
-	Chosen     bool    `json:"chosen"` // by default, for this case
+	Formula    float64 `json:"formula_seconds"` // what the choice goes by
+	How        string  `json:"how"`             // the time was found: see how
+	Chosen     bool    `json:"chosen"`          // by default, for this case
 }
 
 // How the time was found.
@@ -130,27 +141,32 @@ func modelShape(k collective.Kind, ranks, size int) collective.Shape {
 }
 
 // predict runs an algorithm on the model.
-func (net network) predict(alg *collective.Algorithm, ranks, size int) (prediction, error) {
+func (net *machine) predict(alg *collective.Algorithm, ranks, size int) (prediction, error) {
 	s := modelShape(alg.Kind, ranks, size)
+	s.Nodes = net.nodes(ranks)
 	cost := alg.Cost(s)
 	p := prediction{Collective: alg.Kind.String(), Algorithm: alg.Name, Ranks: ranks, Size: size,
 		Steps: cost.Steps, Messages: cost.Messages, Bytes: cost.Bytes}
-	choice := s
+	choice := s.Bytes
 	switch alg.Kind { // where nobody knows the bytes, they are no part of the choice
 	case collective.KindGatherv, collective.KindScatterv, collective.KindAlltoallv:
-		choice.Bytes = 0
+		choice = 0
 	}
-	chosen, _ := collective.Explain(alg.Kind, choice, true)
+	chooser := collective.NewChooser(&net.Model, ranks, s.Nodes)
+	chosen, _ := chooser.Explain(alg.Kind, choice, true)
 	p.Chosen = chosen == alg
-	p.How = byFormula
-	if cost.Messages > 0 {
-		perMessage := float64(cost.Bytes) / float64(cost.Messages)
-		p.Seconds = float64(cost.Steps) * (net.Latency + 2*net.Overhead + perMessage*net.PerByte)
+	if alg.Kind == collective.KindAlltoallv {
+		s.Bytes /= ranks // of one rank
 	}
+	p.How, p.Formula = byFormula, chooser.Predict(alg, s.Bytes)
+	p.Seconds = p.Formula
 	// Blocks are all treated alike, so short ones do, and their bytes are multiplied.
 	unit, scale := size, 1
-	if least := 1 + 7*(1-min(1, size%8)); blocked(alg.Kind) && size > least {
-		unit, scale = least, size/least
+	for _, least := range []int{64, 8, 1} { // a cache line, an element
+		if blocked(alg.Kind) && size > least && size%least == 0 {
+			unit, scale = least, size/least
+			break
+		}
 	}
 	vector := unit
 	if blocked(alg.Kind) {
@@ -158,6 +174,7 @@ func (net network) predict(alg *collective.Algorithm, ranks, size int) (predicti
 	}
 	memory := make([]byte, vector+unit+1)
 	args := modelArgs(alg.Kind, ranks, unit, memory)
+	args.Nodes = s.Nodes
 	var sched collective.Schedule
 	record := func(rank int) ([]event, int, error) {
 		if err := sched.Record(alg, rank, ranks, args); err != nil {
@@ -171,7 +188,7 @@ func (net network) predict(alg *collective.Algorithm, ranks, size int) (predicti
 	}
 	varied := ranks > maxVaried && (alg.Kind == collective.KindAllgatherv || alg.Kind == collective.KindReduceScatter || alg.Kind == collective.KindAlltoallv)
 	if cost.Messages > maxMessages || steps > maxSteps/ranks || varied {
-		if t, ok := net.mirror(sample); ok {
+		if t, ok := net.mirror(sample); ok && net.perNode == 1 {
 			p.Seconds, p.How = t, byMirror
 		}
 		return p, nil
@@ -204,152 +221,4 @@ func compact(steps []collective.Step, scale int) []event {
 		out = append(out, event{kind, step.Peer, len(step.A) * scale})
 	}
 	return out
-}
-
-// clock is one rank's time.
-type clock struct {
-	now      float64 // of its processor
-	sendFree float64 // when its card can send the next message
-	recvFree float64 // when its card has received the last one
-	sent     float64 // when the buffers of the sends in progress are free
-}
-
-// send returns when the message is at the card of its receiver.
-func (c *clock) send(net *network, n int) float64 {
-	c.now += net.Overhead
-	start := max(c.now, c.sendFree)
-	wire := float64(n) * net.PerByte
-	c.sendFree = start + max(net.Gap, wire)
-	c.sent = max(c.sent, start+wire)
-	return start + wire + net.Latency
-}
-
-// receive takes a message that is there at a time.
-func (c *clock) receive(net *network, at float64, n int) {
-	c.recvFree = max(at, c.recvFree+max(net.Gap, float64(n)*net.PerByte))
-	c.now = max(c.now, c.recvFree) + net.Overhead
-}
-
-func (c *clock) local(net *network, e *event) {
-	perByte := net.Copy
-	if e.kind == collective.StepLeft {
-		perByte = net.Reduce
-	}
-	c.now += perByte * float64(e.n)
-}
-
-// mirror runs one rank's schedule as if all ranks did the same at the same time: the
-// k-th message that it receives comes when the k-th that it sends arrives. It
-// reports false if that cannot be so.
-func (net *network) mirror(events []event) (float64, bool) {
-	type message struct {
-		at float64
-		n  int
-	}
-	var c clock
-	var sent []message
-	var due []int
-	for i := range events {
-		switch e := &events[i]; e.kind {
-		case collective.StepSend:
-			sent = append(sent, message{c.send(net, e.n), e.n})
-		case collective.StepRecv:
-			due = append(due, e.n)
-		case collective.StepWait:
-			if len(due) != len(sent) {
-				return 0, false
-			}
-			for k, n := range due {
-				if sent[k].n != n {
-					return 0, false
-				}
-				c.receive(net, sent[k].at, n)
-			}
-			c.now = max(c.now, c.sent)
-			sent, due = sent[:0], due[:0]
-		default:
-			c.local(net, e)
-		}
-	}
-	return c.now, true
-}
-
-// run runs the schedules of all ranks and returns when the last one is done. As
-// messages do not hold up each other but in the cards of their own sender and receiver,
-// ranks can be run in any order, each as far as what it has received lets it.
-func (net *network) run(all [][]event) (float64, error) {
-	type message struct {
-		src int32
-		at  float64
-	}
-	type rank struct {
-		clock
-		next  int // event
-		due   []event
-		inbox []message
-		head  int // of inbox
-		waits int32
-	}
-	ranks := make([]rank, len(all))
-	ready := make([]int, len(all))
-	for i := range ready {
-		ready[i] = len(all) - 1 - i
-		ranks[i].waits = -1
-	}
-	take := func(r *rank, src int32) (float64, bool) {
-		for i := r.head; i < len(r.inbox); i++ {
-			if m := r.inbox[i]; m.src == src {
-				copy(r.inbox[r.head+1:i+1], r.inbox[r.head:i])
-				if r.head++; r.head == len(r.inbox) {
-					r.inbox, r.head = r.inbox[:0], 0
-				}
-				return m.at, true
-			}
-		}
-		return 0, false
-	}
-	left := len(all)
-	last := 0.0
-	for len(ready) > 0 {
-		me := ready[len(ready)-1]
-		ready = ready[:len(ready)-1]
-		r := &ranks[me]
-		r.waits = -1
-	events:
-		for r.next < len(all[me]) {
-			switch e := &all[me][r.next]; e.kind {
-			case collective.StepSend:
-				to := &ranks[e.peer]
-				to.inbox = append(to.inbox, message{int32(me), r.send(net, e.n)})
-				if to.waits == int32(me) {
-					to.waits = -1
-					ready = append(ready, int(e.peer))
-				}
-			case collective.StepRecv:
-				r.due = append(r.due, *e)
-			case collective.StepWait:
-				for len(r.due) > 0 {
-					at, ok := take(r, r.due[0].peer)
-					if !ok {
-						r.waits = r.due[0].peer
-						break events
-					}
-					r.receive(net, at, r.due[0].n)
-					r.due = r.due[1:]
-				}
-				r.now = max(r.now, r.sent)
-			default:
-				r.local(net, e)
-			}
-			r.next++
-		}
-		if r.next == len(all[me]) {
-			left--
-			last = max(last, r.now)
-		}
-	}
-	if left > 0 {
-		return 0, fmt.Errorf("%d of %d ranks wait for messages that nobody sends", left, len(all))
-	}
-	return last, nil
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/weft-hpc/weft/collective"
 )
 
-var testNet = network{Latency: 1e-6, Overhead: 3e-7, Gap: 1e-7, PerByte: 8e-11, Reduce: 1e-10, Copy: 1e-10}
+var testNet = machine{perNode: 1, Model: collective.Model{Between: collective.Link{Latency: 1e-6, Overhead: 3e-7, Gap: 1e-7, PerByte: 8e-11},
+	Reduce: 1e-10, Copy: 1e-10}}
 
 // Times that can be worked out by hand.
 func TestModelByHand(t *testing.T) {
-	hop := testNet.Latency + 2*testNet.Overhead
+	hop := testNet.Between.Latency + 2*testNet.Between.Overhead
 	for _, tc := range []struct {
 		kind        collective.Kind
 		name        string
@@ -21,12 +22,12 @@ func TestModelByHand(t *testing.T) {
 		want        float64
 	}{
 		{collective.KindBarrier, "dissemination", 64, 0, 6 * hop},
-		{collective.KindBcast, "binomial", 2, 1000, hop + 1000*testNet.PerByte},
+		{collective.KindBcast, "binomial", 2, 1000, hop + 1000*testNet.Between.PerByte},
 		{collective.KindBcast, "binomial", 1, 1000, 0},
 		// The second child's message leaves an overhead later than the first's.
-		{collective.KindBcast, "binomial", 3, 0, hop + testNet.Overhead},
-		{collective.KindScan, "doubling", 2, 8, hop + 8*(testNet.PerByte+testNet.Reduce+testNet.Copy)},
-		{collective.KindGather, "linear", 3, 1000, hop + testNet.Overhead + 1000*testNet.PerByte},
+		{collective.KindBcast, "binomial", 3, 0, hop + testNet.Between.Overhead},
+		{collective.KindScan, "doubling", 2, 8, hop + 8*(testNet.Between.PerByte+testNet.Reduce+testNet.Copy)},
+		{collective.KindGather, "linear", 3, 1000, hop + testNet.Between.Overhead + 1000*testNet.Between.PerByte},
 	} {
 		alg, err := collective.Lookup(tc.kind, tc.name)
 		if err != nil {
@@ -61,7 +62,7 @@ func TestModelRunsAll(t *testing.T) {
 						t.Fatalf("%v %s on %d ranks: %v", kind, name, ranks, err)
 					}
 					// A step of one rank can be the send behind another, which waits only for the card.
-					if least := float64(p.Steps) * testNet.Gap; p.Seconds < least && ranks > 1 {
+					if least := float64(p.Steps) * testNet.Between.Gap; p.Seconds < least && ranks > 1 {
 						t.Errorf("%v %s on %d ranks, %d bytes: %v for %d steps", kind, name, ranks, size, p.Seconds, p.Steps)
 					}
 				}
@@ -111,6 +112,7 @@ func TestModelMirror(t *testing.T) {
 // one with fewer is there.
 func TestChosenAlgorithmsGrowSlowly(t *testing.T) {
 	for _, kind := range collective.Kinds() {
+		chooser := collective.NewChooser(&testNet.Model, 4096, testNet.nodes(4096))
 		fewest, chosen := math.MaxInt, 0
 		for _, name := range collective.Algorithms(kind) {
 			alg, err := collective.Lookup(kind, name)
@@ -119,7 +121,7 @@ func TestChosenAlgorithmsGrowSlowly(t *testing.T) {
 			}
 			s := modelShape(kind, 4096, 1)
 			fewest = min(fewest, alg.Cost(s).Steps)
-			if best, _ := collective.Explain(kind, s, true); best == alg {
+			if best, _ := chooser.Explain(kind, s.Bytes, true); best == alg {
 				chosen = alg.Cost(s).Steps
 			}
 		}

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func weft(t *testing.T, args ...string) (string, error) {
+func runWeft(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := root()
@@ -28,7 +28,7 @@ func weft(t *testing.T, args ...string) (string, error) {
 }
 
 func TestInfo(t *testing.T) {
-	out, err := weft(t, "info")
+	out, err := runWeft(t, "info")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestInfo(t *testing.T) {
 }
 
 func TestInfoAsJSON(t *testing.T) {
-	out, err := weft(t, "info", "--json")
+	out, err := runWeft(t, "info", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,14 +130,14 @@ func TestChoices(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	if out, err := weft(t, "version"); err != nil || !strings.HasPrefix(out, "weft ") || !strings.Contains(out, "linux/") {
+	if out, err := runWeft(t, "version"); err != nil || !strings.HasPrefix(out, "weft ") || !strings.Contains(out, "linux/") {
 		t.Errorf("%q, %v", out, err)
 	}
 }
 
 func TestRefuses(t *testing.T) {
 	for _, args := range [][]string{{"inof"}, {"info", "more"}, {"version", "--json"}} {
-		if out, err := weft(t, args...); err == nil || out != "" {
+		if out, err := runWeft(t, args...); err == nil || out != "" {
 			t.Errorf("%q: %q, %v", args, out, err)
 		}
 	}

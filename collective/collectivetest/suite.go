@@ -309,31 +309,16 @@ func manyRanks(t *testing.T, w World, alg *collective.Algorithm) {
 	}
 }
 
-// selected runs the entry points on both sides of every threshold.
+// selected runs the entry points on both sides of each length at which another algorithm
+// is chosen.
 func selected(t *testing.T, w World, kind collective.Kind) {
-	d := collective.DefaultThresholds()
-	limits := map[collective.Kind][]int{
-		collective.KindBcast:     {d.BcastBinomial, d.BcastDoubling},
-		collective.KindAllgather: {d.AllgatherBruck, d.AllgatherDoubling},
-		collective.KindReduce:    {d.ReduceBinomial},
-		collective.KindAllreduce: {d.AllreduceDoubling, d.AllreduceHalving},
-
-		collective.KindGather:             {d.GatherBinomial},
-		collective.KindScatter:            {d.GatherBinomial},
-		collective.KindAllgatherv:         {d.AllgathervBruck},
-		collective.KindAlltoall:           {d.AlltoallBruck, d.AlltoallPosted},
-		collective.KindReduceScatterBlock: {d.ReduceScatterHalving},
-		collective.KindReduceScatter:      {d.ReduceScatterHalving},
-		collective.KindScan:               {d.ScanDoubling, 4 * d.ChainPart},
-		collective.KindExscan:             {d.ScanDoubling, 4 * d.ChainPart},
-	}[kind]
 	for _, ranks := range []int{1, 2, 3, 4, 7, 8} {
 		lengths := []int{0, 1, 1000}
-		for _, limit := range limits {
+		for _, limit := range changes(kind, ranks) {
 			if limit > 64<<10 && ranks != 3 && ranks != 4 {
 				continue
 			}
-			if blocked(kind) && limit > 64<<10 {
+			if blocked(kind) {
 				limit /= ranks
 			}
 			lengths = append(lengths, limit-1, limit, limit+1)
@@ -353,6 +338,21 @@ func selected(t *testing.T, w World, kind collective.Kind) {
 			}
 		}
 	}
+}
+
+// changes returns the lengths of a vector, up to a MiB, from which on the entry points take
+// another algorithm.
+func changes(kind collective.Kind, ranks int) (lengths []int) {
+	c := collective.NewChooser(collective.NewModel(collective.Ethernet, collective.Ethernet), ranks, nil)
+	last, _ := c.Explain(kind, 1, true)
+	for k := range 20 {
+		for _, n := range []int{2 << k, 3 << k} {
+			if alg, _ := c.Explain(kind, n, true); alg != last {
+				last, lengths = alg, append(lengths, n)
+			}
+		}
+	}
+	return lengths
 }
 
 var errInjected = errors.New("collectivetest: injected fault")
