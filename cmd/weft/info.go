@@ -58,23 +58,13 @@ other. Times are for operators that commute, as Sum does.`,
 	return cmd
 }
 
-// fact is a value, or why there is none.
-type fact[T any] struct {
-	Value T      `json:"value"`
-	Error string `json:"error,omitempty"` // could not tell, and why
-}
-
-func known[T any](v T, err error) fact[T] {
-	if err != nil {
-		return fact[T]{v, err.Error()}
-	}
-	return fact[T]{Value: v}
-}
-
-// text returns the value as format prints it.
-func (f fact[T]) text(format func(T) string) string {
-	if f.Error != "" {
+// textOf returns a fact as format prints it.
+func textOf[T any](f topo.Fact[T], format func(T) string) string {
+	switch {
+	case f.Error != "":
 		return "unknown (" + f.Error + ")"
+	case f.Absent != "":
+		return "absent (" + f.Absent + ")"
 	}
 	return format(f.Value)
 }
@@ -82,19 +72,19 @@ func (f fact[T]) text(format func(T) string) string {
 // info is what weft info tells. Its JSON form is for other programs: fields are
 // added, and never change their meaning.
 type info struct {
-	Version   string            `json:"version"`
-	Host      fact[string]      `json:"host"`
-	Kernel    fact[string]      `json:"kernel"`
-	CPUs      fact[[]int]       `json:"cpus"`  // that we may use
-	Cores     fact[[][]int]     `json:"cores"` // of these
-	NUMA      fact[[]topo.Node] `json:"numa"`
-	LastCache fact[cache]       `json:"last_cache"`
-	Memory    fact[memory]      `json:"memory"`
-	DevShm    fact[memory]      `json:"dev_shm"`
-	Memlock   fact[limit]       `json:"memlock"`
-	Links     fact[[]topo.Link] `json:"links"`
-	Ptrace    topo.Answer       `json:"ptrace"`
-	RDMA      topo.Answer       `json:"rdma"`
+	Version   string                 `json:"version"`
+	Host      topo.Fact[string]      `json:"host"`
+	Kernel    topo.Fact[string]      `json:"kernel"`
+	CPUs      topo.Fact[[]int]       `json:"cpus"`  // that we may use
+	Cores     topo.Fact[[][]int]     `json:"cores"` // of these
+	NUMA      topo.Fact[[]topo.Node] `json:"numa"`
+	LastCache topo.Fact[cache]       `json:"last_cache"`
+	Memory    topo.Fact[memory]      `json:"memory"`
+	DevShm    topo.Fact[memory]      `json:"dev_shm"`
+	Memlock   topo.Fact[limit]       `json:"memlock"`
+	Links     topo.Fact[[]topo.Link] `json:"links"`
+	Ptrace    topo.Answer            `json:"ptrace"`
+	RDMA      topo.Answer            `json:"rdma"`
 
 	Verbs      *rdmaInfo       `json:"verbs,omitempty"` // what the RDMA library tells
 	Transports []transportInfo `json:"transports"`
@@ -126,24 +116,24 @@ type transportInfo struct {
 // process's own, whatever the root.
 func gather(machine topo.Root) *info {
 	i := &info{Version: version()}
-	i.Host = known(machine.Text("proc/sys/kernel/hostname"))
-	i.Kernel = known(machine.Text("proc/sys/kernel/osrelease"))
-	i.CPUs = known(topo.Allowed())
+	i.Host = topo.Known(machine.Text("proc/sys/kernel/hostname"))
+	i.Kernel = topo.Known(machine.Text("proc/sys/kernel/osrelease"))
+	i.CPUs = topo.Known(topo.Allowed())
 	if len(i.CPUs.Value) > 0 {
-		i.Cores = known(machine.Cores(i.CPUs.Value, -1))
+		i.Cores = topo.Known(machine.Cores(i.CPUs.Value))
 		size, shared, err := machine.LastCache(i.CPUs.Value[0])
-		i.LastCache = known(cache{size, shared}, err)
+		i.LastCache = topo.Known(cache{size, shared}, err)
 	} else {
 		i.Cores.Error, i.LastCache.Error = i.CPUs.Error, i.CPUs.Error
 	}
-	i.NUMA = known(machine.Nodes())
+	i.NUMA = topo.Known(machine.Nodes())
 	total, available, err := machine.Memory()
-	i.Memory = known(memory{total, available}, err)
+	i.Memory = topo.Known(memory{total, available}, err)
 	total, available, err = machine.Space("dev/shm")
-	i.DevShm = known(memory{total, available}, err)
+	i.DevShm = topo.Known(memory{total, available}, err)
 	soft, hard, err := machine.Limit("Max locked memory")
-	i.Memlock = known(limit{soft, hard}, err)
-	i.Links = known(machine.Links())
+	i.Memlock = topo.Known(limit{soft, hard}, err)
+	i.Links = topo.Known(machine.Links())
 	i.Ptrace = machine.Ptrace()
 	i.RDMA, _ = machine.RDMA()
 	return i
@@ -153,11 +143,11 @@ func (i *info) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, text string) { fmt.Fprintf(t, "%s\t%s\n", name, text) }
 	row("version", i.Version)
-	row("host", i.Host.text(plain))
-	row("kernel", i.Kernel.text(plain))
-	row("processors", i.CPUs.text(func(c []int) string { return fmt.Sprintf("%d may be used: %s", len(c), topo.FormatCPUs(c)) }))
-	row("cores", i.Cores.text(func(c [][]int) string { return fmt.Sprint(len(c)) }))
-	row("NUMA nodes", i.NUMA.text(func(nodes []topo.Node) string {
+	row("host", textOf(i.Host, plain))
+	row("kernel", textOf(i.Kernel, plain))
+	row("processors", textOf(i.CPUs, func(c []int) string { return fmt.Sprintf("%d may be used: %s", len(c), topo.FormatCPUs(c)) }))
+	row("cores", textOf(i.Cores, func(c [][]int) string { return fmt.Sprint(len(c)) }))
+	row("NUMA nodes", textOf(i.NUMA, func(nodes []topo.Node) string {
 		if len(nodes) == 0 {
 			return "the kernel tells of none"
 		}
@@ -167,19 +157,19 @@ func (i *info) print(w io.Writer) error {
 		}
 		return strings.Join(parts, "; ")
 	}))
-	row("last cache", i.LastCache.text(func(c cache) string {
+	row("last cache", textOf(i.LastCache, func(c cache) string {
 		if c.Bytes == 0 {
 			return "the kernel does not tell"
 		}
 		return fmt.Sprintf("%s, shared by processors %s", topo.FormatBytes(c.Bytes), topo.FormatCPUs(c.Shared))
 	}))
-	row("memory", i.Memory.text(func(m memory) string {
+	row("memory", textOf(i.Memory, func(m memory) string {
 		return fmt.Sprintf("%s, %s available", topo.FormatBytes(m.Bytes), topo.FormatBytes(m.Available))
 	}))
-	row("/dev/shm", i.DevShm.text(func(m memory) string {
+	row("/dev/shm", textOf(i.DevShm, func(m memory) string {
 		return fmt.Sprintf("%s, %s free (Weft does not need it)", topo.FormatBytes(m.Bytes), topo.FormatBytes(m.Available))
 	}))
-	row("memlock", i.Memlock.text(func(l limit) string {
+	row("memlock", textOf(i.Memlock, func(l limit) string {
 		return fmt.Sprintf("%s, at most %s", topo.FormatBytes(l.Soft), topo.FormatBytes(l.Hard))
 	}))
 	row("read a peer's memory", i.Ptrace.String())

@@ -15,11 +15,11 @@ import (
 
 // rdmaInfo is what a provider's library and the kernel tell of RDMA here.
 type rdmaInfo struct {
-	Provider string                 `json:"provider"`
-	Devices  fact[[]rdmaInfoDevice] `json:"devices"`
-	Netns    fact[string]           `json:"netns"` // shared: every network namespace sees every device
-	Choice   fact[rdmaChoice]       `json:"choice"`
-	Warning  string                 `json:"warning,omitempty"`
+	Provider string                      `json:"provider"`
+	Devices  topo.Fact[[]rdmaInfoDevice] `json:"devices"`
+	Netns    topo.Fact[string]           `json:"netns"` // shared: every network namespace sees every device
+	Choice   topo.Fact[rdmaChoice]       `json:"choice"`
+	Warning  string                      `json:"warning,omitempty"`
 
 	none bool // the system was asked, and has nothing to use
 }
@@ -41,9 +41,9 @@ type rdmaInfoDevice struct {
 	Files    []string `json:"files"` // in /dev/infiniband
 
 	// Live counts the objects that all processes together have on the device.
-	Live  fact[map[string]uint64] `json:"live"`
-	Ports []rdmaInfoPort          `json:"ports"`
-	Error string                  `json:"error,omitempty"` // why it could not be opened
+	Live  topo.Fact[map[string]uint64] `json:"live"`
+	Ports []rdmaInfoPort               `json:"ports"`
+	Error string                       `json:"error,omitempty"` // why it could not be opened
 }
 
 type rdmaInfoPort struct {
@@ -70,7 +70,7 @@ type rdmaInfoGID struct {
 // would for a process near the processors cpus.
 func gatherRDMA(p rdma.Provider, numa int) *rdmaInfo {
 	r := &rdmaInfo{Provider: p.Name()}
-	r.Netns = known(netlink.RdmaSystemGetNetnsMode())
+	r.Netns = topo.Known(netlink.RdmaSystemGetNetnsMode())
 	list, err := p.Devices()
 	if err != nil {
 		r.Devices.Error, r.Choice.Error = err.Error(), err.Error()
@@ -83,7 +83,7 @@ func gatherRDMA(p rdma.Provider, numa int) *rdmaInfo {
 	tables := map[string][]rdma.GIDEntry{} // by device:port
 	for _, d := range list {
 		out := rdmaInfoDevice{Name: d.Name, Driver: d.Driver, Firmware: d.Firmware, NUMA: d.NUMANode,
-			NetDevs: interfaces[d.Name], Files: rdmamap.GetRdmaCharDevices(d.Name), Live: known(live[d.Name], liveErr)}
+			NetDevs: interfaces[d.Name], Files: rdmamap.GetRdmaCharDevices(d.Name), Live: topo.Known(live[d.Name], liveErr)}
 		candidates, err := openPorts(p, d, &out, tables)
 		if err != nil {
 			out.Error = err.Error()
@@ -91,7 +91,7 @@ func gatherRDMA(p rdma.Provider, numa int) *rdmaInfo {
 		all = append(all, candidates...)
 		r.Devices.Value = append(r.Devices.Value, out)
 	}
-	r.Choice = known(chooseRDMA(all, tables, numa))
+	r.Choice = topo.Known(chooseRDMA(all, tables, numa))
 	r.none = true // if there is no choice
 	r.Warning = rdma.SubnetClash(all)
 	return r
@@ -204,7 +204,7 @@ func (d *rdmaInfoDevice) describe() string {
 	if len(d.NetDevs) > 0 {
 		parts = append(parts, "interfaces "+strings.Join(d.NetDevs, " "))
 	}
-	parts = append(parts, "in use by all processes: "+d.Live.text(func(live map[string]uint64) string {
+	parts = append(parts, "in use by all processes: "+textOf(d.Live, func(live map[string]uint64) string {
 		var counts []string
 		for name, n := range live {
 			counts = append(counts, fmt.Sprintf("%s %d", name, n))

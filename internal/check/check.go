@@ -59,23 +59,8 @@ func (f Finding) String() string {
 	return s
 }
 
-// Fact is what was read, or why it was not.
-type Fact[T any] struct {
-	Value  T      `json:"value"`
-	Absent string `json:"absent,omitempty"` // it is not there, and why we think so
-	Error  string `json:"error,omitempty"`  // it could not be told, and why
-}
-
-// Known makes a fact of what a function returned.
-func Known[T any](v T, err error) Fact[T] {
-	if err != nil {
-		return Fact[T]{Error: err.Error()}
-	}
-	return Fact[T]{Value: v}
-}
-
 // missing returns the finding of a fact without a value.
-func (f *Fact[T]) missing() (Finding, bool) {
+func missing[T any](f topo.Fact[T]) (Finding, bool) {
 	switch {
 	case f.Error != "":
 		return Finding{State: Unknown, Text: f.Error}, true
@@ -128,16 +113,16 @@ type Facts struct {
 	Ranks     int    // of the job on this host; 0: there is no job
 	Size      int    // ranks of the job
 	CPUs      int
-	Memory    Fact[int64]
-	Locks     Fact[bool] // this process may lock any memory
-	Limits    map[string]Fact[Limit]
-	Tasks     Fact[int64]
-	Cgroup    Fact[Cgroup]
-	Shm       Fact[Space]
+	Memory    topo.Fact[int64]
+	Locks     topo.Fact[bool] // this process may lock any memory
+	Limits    map[string]topo.Fact[Limit]
+	Tasks     topo.Fact[int64]
+	Cgroup    topo.Fact[Cgroup]
+	Shm       topo.Fact[Space]
 	Ptrace    topo.Answer
-	Ports     Fact[[]Port]
-	Library   Fact[string] // the file of libibverbs
-	Interface Fact[Interface]
+	Ports     topo.Fact[[]Port]
+	Library   topo.Fact[string] // the file of libibverbs
+	Interface topo.Fact[Interface]
 	Down      string // an interface that could be used if it were up
 }
 

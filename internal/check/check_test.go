@@ -149,10 +149,10 @@ func TestJudge(t *testing.T) {
 		{"port not told", []string{port + "phys_state", "-"}, nil, "RDMA ports", Unknown, "phys_state", ""},
 		{"only RoCE v1", []string{port + "gid_attrs/types/1", "IB/RoCE v1\n"}, nil, "GIDs", Problem, "mlx5_0:1: no RoCE v2 address", "ip addr add ADDRESS/24 dev eth0"},
 		{"InfiniBand", []string{port + "link_layer", "InfiniBand\n", port + "gid_attrs/types/1", "IB/RoCE v1\n"}, nil, "GIDs", Fine, "every active port", ""},
-		{"no interface", nil, func(f *Facts) { f.Interface = Fact[Interface]{Absent: "passed over lo (loopback)"} }, "interface", Problem, "passed over lo", "ip link set INTERFACE up"},
+		{"no interface", nil, func(f *Facts) { f.Interface = topo.Fact[Interface]{Absent: "passed over lo (loopback)"} }, "interface", Problem, "passed over lo", "ip link set INTERFACE up"},
 		{"interface down", []string{"sys/class/net/ens1/flags", "0x1002\n", "sys/class/net/ens1/mtu", "1500\n", "sys/class/net/ens1/operstate", "down\n"},
-			func(f *Facts) { f.Interface = Fact[Interface]{Absent: "passed over ens1 (down)"} }, "interface", Problem, "passed over ens1", "ip link set ens1 up"},
-		{"interface not told", nil, func(f *Facts) { f.Interface = Fact[Interface]{Error: "no such device"} }, "interface", Unknown, "no such device", ""},
+			func(f *Facts) { f.Interface = topo.Fact[Interface]{Absent: "passed over ens1 (down)"} }, "interface", Problem, "passed over ens1", "ip link set ens1 up"},
+		{"interface not told", nil, func(f *Facts) { f.Interface = topo.Fact[Interface]{Error: "no such device"} }, "interface", Unknown, "no such device", ""},
 		{"files", []string{"proc/self/limits", limit(nofile, "64", "256")}, nil, "open files", Problem, "at most 256 for a rank, which needs up to 320", "nofile 65536"},
 		{"files of a large job", nil, func(f *Facts) { f.Size = 70000 }, "open files", Problem, "needs up to 70064", "nofile"},
 		{"processes", []string{"proc/self/limits", limit(nproc, "50", "50")}, nil, "processes", Problem, "at most 50 processes and threads of this user, and 4 ranks take up to 64", "nproc unlimited"},
@@ -220,8 +220,8 @@ func TestCompare(t *testing.T) {
 	three := func(edit func(all []*Facts)) []Finding {
 		var all []*Facts
 		for _, h := range []string{"n1", "n2", "n3"} {
-			all = append(all, &Facts{Host: h, Build: "weft 1", Library: Fact[string]{Value: "libibverbs.so.1.14"},
-				Interface: Fact[Interface]{Value: Interface{"eth0", "10.0.0.1", 1500}}})
+			all = append(all, &Facts{Host: h, Build: "weft 1", Library: topo.Fact[string]{Value: "libibverbs.so.1.14"},
+				Interface: topo.Fact[Interface]{Value: Interface{"eth0", "10.0.0.1", 1500}}})
 		}
 		if edit != nil {
 			edit(all)
@@ -242,7 +242,7 @@ func TestCompare(t *testing.T) {
 		{func(all []*Facts) { all[0].Library.Value = "libibverbs.so.1.9" }, Finding{"all hosts", "libibverbs", Fine, "versions differ", ""}},
 		{func(all []*Facts) {
 			for _, f := range all {
-				f.Library, f.Interface = Fact[string]{Absent: "none"}, Fact[Interface]{Error: "?"}
+				f.Library, f.Interface = topo.Fact[string]{Absent: "none"}, topo.Fact[Interface]{Error: "?"}
 			}
 		}, Finding{"all hosts", "MTU", Unknown, "no host told", ""}},
 	} {
@@ -267,18 +267,4 @@ func TestFindingIsALine(t *testing.T) {
 	if err != nil || string(b) != `{"host":"n1","check":"ptrace","state":"problem","text":"text","fix":"sysctl x"}` {
 		t.Errorf("got %s, %v", b, err)
 	}
-}
-
-// Nothing that is in the kernel's files makes the readers panic, and a limit that is found is
-// above zero or an error.
-func FuzzCgroup(f *testing.F) {
-	f.Add("0::/a/b\n", "123\n")
-	f.Add("5:memory:/../..\n0::/\n", "max\n")
-	f.Add("::::", "-1")
-	f.Fuzz(func(t *testing.T, groups, limit string) {
-		root := machine(t, "proc/self/cgroup", groups, "sys/fs/cgroup/batch/memory.max", limit)
-		if c, err := cgroup(root); err == nil && c.Bytes < 0 {
-			t.Fatalf("%q: %+v", groups, c)
-		}
-	})
 }

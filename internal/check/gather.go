@@ -2,7 +2,6 @@ package check
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -26,17 +25,18 @@ const (
 
 // Gather reads the facts of the machine below root. What is not read there, the caller adds.
 func Gather(root topo.Root) *Facts {
-	f := &Facts{Limits: make(map[string]Fact[Limit]), Ptrace: root.Ptrace()}
+	f := &Facts{Limits: make(map[string]topo.Fact[Limit]), Ptrace: root.Ptrace()}
 	for _, name := range []string{memlock, nofile, nproc, stack, core} {
 		soft, hard, err := root.Limit(name)
-		f.Limits[name] = Known(Limit{soft, hard}, err)
+		f.Limits[name] = topo.Known(Limit{soft, hard}, err)
 	}
 	total, _, err := root.Memory()
-	f.Memory = Known(total, err)
+	f.Memory = topo.Known(total, err)
 	tasks, _, err := root.Tasks()
-	f.Tasks = Known(tasks, err)
-	f.Locks = Known(mayLock(root))
-	f.Cgroup = Known(cgroup(root))
+	f.Tasks = topo.Known(tasks, err)
+	f.Locks = topo.Known(mayLock(root))
+	bytes, where, err := root.MemoryLimit()
+	f.Cgroup = topo.Known(Cgroup{bytes, where}, err)
 	f.Shm = shm(root)
 	f.Ports = ports(root)
 	f.Down = down(root)
@@ -60,61 +60,12 @@ func mayLock(root topo.Root) (bool, error) {
 	return false, errors.New("/proc/self/status does not tell capabilities")
 }
 
-// cgroup returns the least limit of memory among the process's control groups, of version
-// 1 or 2, and those above them.
-func cgroup(root topo.Root) (Cgroup, error) {
-	least := Cgroup{Bytes: topo.Unlimited}
-	text, err := root.Text("proc/self/cgroup")
-	if errors.Is(err, fs.ErrNotExist) {
-		return least, nil // a kernel without control groups
-	}
-	if err != nil {
-		return least, err
-	}
-	for line := range strings.Lines(text) {
-		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(part) != 3 {
-			return least, fmt.Errorf("/proc/self/cgroup has the line %q", strings.TrimSpace(line))
-		}
-		var top, file string
-		switch {
-		case part[1] == "":
-			top, file = "sys/fs/cgroup", "memory.max"
-		case slices.Contains(strings.Split(part[1], ","), "memory"):
-			top, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		default:
-			continue
-		}
-		// In a container the path may be one that is not seen in there: then the top counts.
-		for dir := path.Clean("/" + part[2]); ; dir = path.Dir(dir) {
-			name := top + path.Join(dir, file)
-			s, err := root.Text(name)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return least, err
-			}
-			if err == nil && s != "max" {
-				n, err := strconv.ParseUint(s, 10, 64)
-				if err != nil {
-					return least, fmt.Errorf("/%s holds %q", name, s)
-				}
-				if n < uint64(least.Bytes) && n < 1<<62 { // version 1 says "none" by a number near 2^63
-					least = Cgroup{int64(n), "/" + name}
-				}
-			}
-			if dir == "/" {
-				break
-			}
-		}
-	}
-	return least, nil
-}
-
-func shm(root topo.Root) Fact[Space] {
+func shm(root topo.Root) topo.Fact[Space] {
 	if _, err := os.Stat(at(root, "dev/shm")); errors.Is(err, fs.ErrNotExist) {
-		return Fact[Space]{Absent: "there is no /dev/shm"}
+		return topo.Fact[Space]{Absent: "there is no /dev/shm"}
 	}
 	size, free, err := root.Space("dev/shm")
-	return Known(Space{size, free}, err)
+	return topo.Known(Space{size, free}, err)
 }
 
 func at(root topo.Root, name string) string { return filepath.Join(string(root), name) }
@@ -134,20 +85,20 @@ func down(root topo.Root) string {
 }
 
 // ports reads the ports of all RDMA devices.
-func ports(root topo.Root) Fact[[]Port] {
+func ports(root topo.Root) topo.Fact[[]Port] {
 	answer, devices := root.RDMA()
 	switch answer.State {
 	case topo.Absent:
-		return Fact[[]Port]{Absent: answer.Why}
+		return topo.Fact[[]Port]{Absent: answer.Why}
 	case topo.Unknown:
-		return Fact[[]Port]{Error: answer.Why}
+		return topo.Fact[[]Port]{Error: answer.Why}
 	}
 	var all []Port
 	for _, d := range devices {
 		dir := "sys/class/infiniband/" + d + "/ports"
 		entries, err := os.ReadDir(at(root, dir))
 		if err != nil {
-			return Fact[[]Port]{Error: err.Error()}
+			return topo.Fact[[]Port]{Error: err.Error()}
 		}
 		for _, e := range entries {
 			n, err := strconv.Atoi(e.Name())
@@ -156,7 +107,7 @@ func ports(root topo.Root) Fact[[]Port] {
 			}
 			p, err := port(root, dir+"/"+e.Name())
 			if err != nil {
-				return Fact[[]Port]{Error: err.Error()}
+				return topo.Fact[[]Port]{Error: err.Error()}
 			}
 			p.Device, p.Number = d, n
 			if p.NetDev == "" {
@@ -165,7 +116,7 @@ func ports(root topo.Root) Fact[[]Port] {
 			all = append(all, p)
 		}
 	}
-	return Fact[[]Port]{Value: all}
+	return topo.Fact[[]Port]{Value: all}
 }
 
 // netDevice returns the network interface under a device, if it is told: that of a card's
@@ -227,11 +178,11 @@ func port(root topo.Root, dir string) (p Port, err error) {
 }
 
 // library returns the file that the dynamic linker takes for libibverbs, which has its version.
-func library(root topo.Root) Fact[string] {
+func library(root topo.Root) topo.Fact[string] {
 	const name = "libibverbs.so.1"
 	cache, err := os.ReadFile(at(root, "etc/ld.so.cache"))
 	if err != nil {
-		return Fact[string]{Error: err.Error()}
+		return topo.Fact[string]{Error: err.Error()}
 	}
 	// The names of libraries and the paths of their files are strings in it, with a zero at the end.
 	for s := range strings.SplitSeq(string(cache), "\x00") {
@@ -240,8 +191,8 @@ func library(root topo.Root) Fact[string] {
 			if target, err := filepath.EvalSymlinks(at(root, file)); err == nil {
 				file = target
 			}
-			return Fact[string]{Value: path.Base(file)}
+			return topo.Fact[string]{Value: path.Base(file)}
 		}
 	}
-	return Fact[string]{Absent: name + " is not installed"}
+	return topo.Fact[string]{Absent: name + " is not installed"}
 }

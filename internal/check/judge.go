@@ -57,7 +57,7 @@ func judgeMemlock(f *Facts) Finding {
 		return fine("does not matter without RDMA")
 	}
 	l := f.Limits[memlock]
-	if m, ok := l.missing(); ok {
+	if m, ok := missing(l); ok {
 		return m
 	}
 	if l.Value.Soft == topo.Unlimited {
@@ -66,7 +66,7 @@ func judgeMemlock(f *Facts) Finding {
 	if f.Locks.Value {
 		return fine("%s, which does not count for this user (CAP_IPC_LOCK)", topo.FormatBytes(l.Value.Soft))
 	}
-	if m, ok := f.Memory.missing(); ok {
+	if m, ok := missing(f.Memory); ok {
 		return m
 	}
 	if l.Value.Soft >= arena(f.Memory.Value) {
@@ -77,10 +77,10 @@ func judgeMemlock(f *Facts) Finding {
 }
 
 func judgeCgroup(f *Facts) Finding {
-	if m, ok := f.Cgroup.missing(); ok {
+	if m, ok := missing(f.Cgroup); ok {
 		return m
 	}
-	if m, ok := f.Memory.missing(); ok {
+	if m, ok := missing(f.Memory); ok {
 		return m
 	}
 	c := f.Cgroup.Value
@@ -96,7 +96,7 @@ func judgeCgroup(f *Facts) Finding {
 }
 
 func judgeShm(f *Facts) Finding {
-	if m, ok := f.Shm.missing(); ok {
+	if m, ok := missing(f.Shm); ok {
 		m.Text += "; Weft does not need it"
 		return m
 	}
@@ -118,7 +118,7 @@ func judgeLibrary(f *Facts) Finding {
 	if f.NoVerbs != "" {
 		return Finding{State: Unsupported, Text: f.NoVerbs}
 	}
-	m, ok := f.Library.missing()
+	m, ok := missing(f.Library)
 	if ok && m.State == Absent && len(f.Ports.Value) > 0 {
 		return problem("apt-get install -y libibverbs1 ibverbs-providers", "%s, but there is the device %s", m.Text, f.Ports.Value[0].Device)
 	}
@@ -140,7 +140,7 @@ func (p *Port) netDev() string {
 }
 
 func judgePorts(f *Facts) Finding {
-	if m, ok := f.Ports.missing(); ok {
+	if m, ok := missing(f.Ports); ok {
 		return m
 	}
 	var down []string
@@ -174,7 +174,7 @@ func judgePorts(f *Facts) Finding {
 }
 
 func judgeGIDs(f *Facts) Finding {
-	if m, ok := f.Ports.missing(); ok {
+	if m, ok := missing(f.Ports); ok {
 		return m
 	}
 	var lacking, good []string
@@ -203,7 +203,7 @@ func judgeGIDs(f *Facts) Finding {
 }
 
 func judgeInterface(f *Facts) Finding {
-	if m, ok := f.Interface.missing(); ok {
+	if m, ok := missing(f.Interface); ok {
 		if m.State == Absent {
 			name := f.Down
 			if name == "" {
@@ -225,7 +225,7 @@ const (
 
 func judgeFiles(f *Facts) Finding {
 	l := f.Limits[nofile]
-	if m, ok := l.missing(); ok {
+	if m, ok := missing(l); ok {
 		return m
 	}
 	need := int64(max(f.Size, 256)) + ownFiles
@@ -237,10 +237,10 @@ func judgeFiles(f *Facts) Finding {
 
 func judgeProcesses(f *Facts) Finding {
 	l := f.Limits[nproc]
-	if m, ok := l.missing(); ok {
+	if m, ok := missing(l); ok {
 		return m
 	}
-	if m, ok := f.Tasks.missing(); ok {
+	if m, ok := missing(f.Tasks); ok {
 		return m
 	}
 	need := f.ranks() * threadsPerRank
@@ -256,7 +256,7 @@ func judgeProcesses(f *Facts) Finding {
 func judgeStack(f *Facts) Finding {
 	const least = 512 << 10
 	l := f.Limits[stack]
-	if m, ok := l.missing(); ok {
+	if m, ok := missing(l); ok {
 		return m
 	}
 	if l.Value.Soft < least {
@@ -267,7 +267,7 @@ func judgeStack(f *Facts) Finding {
 
 func judgeCore(f *Facts) Finding {
 	l := f.Limits[core]
-	if m, ok := l.missing(); ok {
+	if m, ok := missing(l); ok {
 		return m
 	}
 	if l.Value.Soft == 0 {

@@ -29,8 +29,8 @@ const (
 	helloSize = 8 + sha256.Size
 	loadSize  = 256 << 10
 
-	// ProbeWait bounds one probe.
-	ProbeWait = 5 * time.Second
+	// probeWait bounds one probe.
+	probeWait = 5 * time.Second
 )
 
 // Listener answers the probes of other hosts.
@@ -87,7 +87,7 @@ func (l *Listener) accept() {
 }
 
 func (l *Listener) answer(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(ProbeWait)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(probeWait)); err != nil {
 		return err
 	}
 	nonce := make([]byte, nonceSize)
@@ -142,7 +142,7 @@ var (
 
 // Probe connects to a listener.
 func Probe(ctx context.Context, addr string, secret []byte) (Reached, error) {
-	ctx, cancel := context.WithTimeout(ctx, ProbeWait)
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -180,12 +180,15 @@ func Probe(ctx context.Context, addr string, secret []byte) (Reached, error) {
 	return r, nil
 }
 
-// late is why a connection that was closed for the time it took failed.
+// late is why a connection failed that is closed when ctx ends.
 func late(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("the time of %v is up: %w", ProbeWait, context.Cause(ctx))
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case errors.Is(ctx.Err(), context.Canceled):
+		return context.Cause(ctx)
 	}
-	return err
+	return fmt.Errorf("the time of %v is up: %w", probeWait, context.Cause(ctx))
 }
 
 // maxSkew is what clocks may differ by.

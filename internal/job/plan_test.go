@@ -49,7 +49,7 @@ func TestRoom(t *testing.T) {
 		most   int
 		text   string
 	}{
-		{"pids.max", map[string]string{"sys/fs/cgroup/job/pids.max": "100"}, 100, "the control group's pids.max allows 100"},
+		{"pids.max", map[string]string{"sys/fs/cgroup/job/pids.max": "100"}, 100, "job/pids.max allows 100"},
 		{"pid_max", map[string]string{"proc/sys/kernel/pid_max": "300"}, 300, "kernel.pid_max allows 300"},
 		{"memory", map[string]string{"proc/meminfo": "MemTotal: 1 kB\nMemAvailable: 20480 kB\n"}, 20, "memory that is free"},
 		{"files", map[string]string{"proc/self/limits": "Max open files 10 54 files\nMax processes 500 500 processes\n"}, 10, "limit of open files"},

@@ -58,16 +58,12 @@ func FormatCPUs(cpus []int) string {
 
 // Cores groups the processors that a process may use by core: each element holds
 // the hardware threads of one core that are in allowed. A core counts when one of
-// its threads is allowed. It stops after want cores, so that a big machine is not
-// read to place a few ranks; want < 0 means all. Where the kernel does not tell,
-// each processor is a core of its own.
-func (r Root) Cores(allowed []int, want int) ([][]int, error) {
+// its threads is allowed. Where the kernel does not tell, each processor is a core of
+// its own.
+func (r Root) Cores(allowed []int) ([][]int, error) {
 	var cores [][]int
 	seen := make(map[int]bool)
 	for _, cpu := range allowed {
-		if len(cores) == want {
-			break
-		}
 		if seen[cpu] {
 			continue
 		}

@@ -2,11 +2,13 @@ package topo
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Link is a network interface as the kernel sees it.
@@ -31,19 +33,26 @@ func (r Root) Links() ([]Link, error) {
 	for _, name := range names {
 		at := dir + "/" + name + "/"
 		flags, err := r.Text(at + "flags")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue // it has gone meanwhile, or is the file bonding_masters
+		}
 		if err != nil {
-			continue // bonding_masters is a file; an interface may have gone
+			return nil, err
 		}
 		f, err := strconv.ParseUint(strings.TrimPrefix(flags, "0x"), 16, 64)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("topo: %s holds %q, which are no flags", r.path(at+"flags"), flags)
 		}
 		l := Link{Name: name, Loopback: f&0x8 != 0, NUMA: -1}
 		// An interface whose driver does not report a state is as good as its
 		// administrative flag; "unknown" is what loopback says.
 		state, err := r.Text(at + "operstate")
 		l.Up = f&0x1 != 0 && (err != nil || state == "up" || state == "unknown")
-		if l.MTU, err = r.number(at + "mtu"); err != nil {
+		l.MTU, err = r.number(at + "mtu")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone, too
+		}
+		if err != nil {
 			return nil, err
 		}
 		if speed, err := r.number(at + "speed"); err == nil && speed > 0 { // EINVAL when down, -1 when unknown

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 )
 
 // Core is what may be used of one core: some of its hardware threads, and where it is.
@@ -19,7 +18,7 @@ type Core struct {
 // by socket, NUMA node and first thread. Where the kernel tells nothing of a processor, it
 // is a core of its own on socket 0 and node 0.
 func (r Root) Machine(allowed []int) ([]Core, error) {
-	threads, err := r.Cores(allowed, -1)
+	threads, err := r.Cores(allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -71,37 +70,4 @@ func (r Root) Usable(mask []int) ([]int, error) {
 		return mask, nil
 	}
 	return both, nil
-}
-
-// cpuset returns the processors of this process's control group; none when no file tells.
-func (r Root) cpuset() ([]int, error) {
-	groups, err := r.Text("proc/self/cgroup")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for l := range strings.Lines(groups) {
-		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
-		switch {
-		case len(f) != 3:
-		case f[1] == "":
-			files = append(files, "sys/fs/cgroup"+f[2]+"/cpuset.cpus.effective", "sys/fs/cgroup/unified"+f[2]+"/cpuset.cpus.effective")
-		case slices.Contains(strings.Split(f[1], ","), "cpuset"):
-			files = append(files, "sys/fs/cgroup/cpuset"+f[2]+"/cpuset.effective_cpus", "sys/fs/cgroup/cpuset"+f[2]+"/cpuset.cpus")
-		}
-	}
-	for _, file := range files {
-		text, err := r.Text(file)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && text == "" {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return ParseCPUs(text)
-	}
-	return nil, nil
 }

@@ -27,7 +27,8 @@ func (r Root) Memory() (total, available int64, err error) {
 		err = errors.Join(err, fmt.Errorf("topo: no %s in %s", name, r.path("proc/meminfo")))
 		return 0
 	}
-	return find("MemTotal:"), find("MemAvailable:"), err
+	total, available = find("MemTotal:"), find("MemAvailable:")
+	return total, available, err
 }
 
 // Unlimited is the value of a limit that is none.
@@ -63,7 +64,7 @@ func parseLimit(s string) (int64, error) {
 }
 
 // Tasks returns how many processes and threads the kernel has room for: what
-// pid_max, threads-max and this process's control group leave, and the name of
+// pid_max, threads-max and this process's control groups leave, and the name of
 // the tightest of them. What runs already is not taken off.
 func (r Root) Tasks() (n int64, which string, err error) {
 	n = Unlimited
@@ -79,29 +80,9 @@ func (r Root) Tasks() (n int64, which string, err error) {
 		}
 		lower(m, "kernel."+name)
 	}
-	groups, err := r.Text("proc/self/cgroup")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, "", err
-	}
-	for l := range strings.Lines(groups) {
-		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		var file string
-		switch f[1] {
-		case "":
-			file = "sys/fs/cgroup" + f[2] + "/pids.max"
-		case "pids":
-			file = "sys/fs/cgroup/pids" + f[2] + "/pids.max"
-		default:
-			continue
-		}
-		// Missing for the root group and for a controller that is off; "max" is
-		// no number.
-		if m, err := r.number(file); err == nil {
-			lower(m, "the control group's pids.max")
-		}
+	// One that cannot be read is still the kernel's to keep; no job is refused for it.
+	if m, file, err := r.limit("pids", "pids.max", "pids.max"); err == nil {
+		lower(m, file)
 	}
 	return n, which, nil
 }

@@ -53,6 +53,21 @@ func yes(format string, args ...any) Answer     { return Answer{Present, fmt.Spr
 func no(format string, args ...any) Answer      { return Answer{Absent, fmt.Sprintf(format, args...)} }
 func unknown(format string, args ...any) Answer { return Answer{Unknown, fmt.Sprintf(format, args...)} }
 
+// Fact is what was read, or why it was not.
+type Fact[T any] struct {
+	Value  T      `json:"value"`
+	Absent string `json:"absent,omitempty"` // it is not there, and why we think so
+	Error  string `json:"error,omitempty"`  // it could not be told, and why
+}
+
+// Known makes a fact of what a function returned.
+func Known[T any](v T, err error) Fact[T] {
+	if err != nil {
+		return Fact[T]{Error: err.Error()}
+	}
+	return Fact[T]{Value: v}
+}
+
 func (r Root) path(p string) string { return filepath.Join(string(r), p) }
 
 // Text returns a file's contents without the white space around them: what the

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,17 +66,15 @@ func TestCores(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		allowed []int
-		want    int
 		cores   [][]int
 	}{
-		{"whole machine", all, -1, [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}}},
-		{"as many as asked for", all, 2, [][]int{{0, 4}, {1, 5}}},
-		{"none", all, 0, nil},
-		{"one thread of each core", []int{0, 1, 2, 3}, -1, [][]int{{0}, {1}, {2}, {3}}},
-		{"the other thread", []int{4, 5}, 4, [][]int{{4}, {5}}},
-		{"a hole", []int{1, 3, 5}, 4, [][]int{{1, 5}, {3}}},
+		{"whole machine", all, [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}}},
+		{"none", nil, nil},
+		{"one thread of each core", []int{0, 1, 2, 3}, [][]int{{0}, {1}, {2}, {3}}},
+		{"the other thread", []int{4, 5}, [][]int{{4}, {5}}},
+		{"a hole", []int{1, 3, 5}, [][]int{{1, 5}, {3}}},
 	} {
-		got, err := hyper(t).Cores(c.allowed, c.want)
+		got, err := hyper(t).Cores(c.allowed)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -83,12 +82,12 @@ func TestCores(t *testing.T) {
 			t.Errorf("%s: %s", c.name, d)
 		}
 	}
-	got, err := machine(t, nil).Cores([]int{0, 7}, -1)
+	got, err := machine(t, nil).Cores([]int{0, 7})
 	if d := cmp.Diff([][]int{{0}, {7}}, got); d != "" || err != nil {
 		t.Errorf("without /sys: %s %v", d, err)
 	}
 	bad := machine(t, map[string]string{"sys/devices/system/cpu/cpu0/topology/core_cpus_list": "zero"})
-	if got, err := bad.Cores([]int{0}, -1); err == nil {
+	if got, err := bad.Cores([]int{0}); err == nil {
 		t.Errorf("a bad list gave %v", got)
 	}
 }
@@ -131,7 +130,7 @@ func TestMemoryAndLimits(t *testing.T) {
 		"proc/self/limits":                  "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         8388608              unlimited            bytes\n",
 		"proc/sys/kernel/pid_max":           "32768\n",
 		"proc/sys/kernel/threads-max":       "1000\n",
-		"proc/self/cgroup":                  "5:pids:/job\n0::/\n",
+		"proc/self/cgroup":                  "5:cpu,pids:/job/step\n0::/\n",
 		"sys/fs/cgroup/pids/job/pids.max":   "100\n",
 		"proc/sys/kernel/yama/ptrace_scope": "1\n",
 	})
@@ -147,7 +146,7 @@ func TestMemoryAndLimits(t *testing.T) {
 		t.Error("an unknown limit was found")
 	}
 	n, which, err := r.Tasks()
-	if n != 100 || which != "the control group's pids.max" || err != nil {
+	if n != 100 || which != "/sys/fs/cgroup/pids/job/pids.max" || err != nil {
 		t.Errorf("tasks %d by %s, %v", n, which, err)
 	}
 	if a := r.Ptrace(); a.State != Absent {
@@ -156,6 +155,49 @@ func TestMemoryAndLimits(t *testing.T) {
 	if _, _, err := machine(t, map[string]string{"proc/meminfo": "MemTotal: 5 kB\n"}).Memory(); err == nil {
 		t.Error("a meminfo without MemAvailable was taken")
 	}
+}
+
+// Limits hold for the groups below, in both versions and also where controllers share a hierarchy.
+func TestControlGroups(t *testing.T) {
+	const cgroup, v1 = "proc/self/cgroup", "sys/fs/cgroup/memory/"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		bytes int64
+		where string
+	}{
+		{"no control groups", nil, Unlimited, ""},
+		{"no limit", map[string]string{cgroup: "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, Unlimited, ""},
+		{"above", map[string]string{cgroup: "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "5\n"}, 5, "/sys/fs/cgroup/a/memory.max"},
+		{"at the top", map[string]string{cgroup: "0::/not/here\n", "sys/fs/cgroup/memory.max": "6\n"}, 6, "/sys/fs/cgroup/memory.max"},
+		{"version 1", map[string]string{cgroup: "3:cpu,memory:/a\n0::/\n", v1 + "a/memory.limit_in_bytes": "7\n", v1 + "memory.limit_in_bytes": "9223372036854771712\n"},
+			7, "/" + v1 + "a/memory.limit_in_bytes"},
+	} {
+		bytes, where, err := machine(t, c.files).MemoryLimit()
+		if bytes != c.bytes || where != c.where || err != nil {
+			t.Errorf("%s: %d by %q, %v; want %d by %q", c.name, bytes, where, err, c.bytes, c.where)
+		}
+	}
+	for text, want := range map[string]string{"what\n": "has the line \"what\"", "0::/\n": "holds \"lots\""} {
+		r := machine(t, map[string]string{cgroup: text, "sys/fs/cgroup/memory.max": "lots\n"})
+		if _, _, err := r.MemoryLimit(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Nothing that is in the kernel's files makes the readers panic, and a limit that is found is
+// not below zero.
+func FuzzMemoryLimit(f *testing.F) {
+	f.Add("0::/a/b\n", "123\n")
+	f.Add("5:memory:/../..\n0::/\n", "max\n")
+	f.Add("::::", "-1")
+	f.Fuzz(func(t *testing.T, groups, limit string) {
+		r := machine(t, map[string]string{"proc/self/cgroup": groups, "sys/fs/cgroup/batch/memory.max": limit})
+		if bytes, where, err := r.MemoryLimit(); err == nil && bytes < 0 {
+			t.Fatalf("%q: %d by %q", groups, bytes, where)
+		}
+	})
 }
 
 func TestThreeAnswers(t *testing.T) {
@@ -207,7 +249,7 @@ func TestThisMachine(t *testing.T) {
 	if err != nil || len(cpus) == 0 {
 		t.Fatalf("allowed processors: %v, %v", cpus, err)
 	}
-	if cores, err := System.Cores(cpus, -1); err != nil || len(cores) == 0 || len(cores) > len(cpus) {
+	if cores, err := System.Cores(cpus); err != nil || len(cores) == 0 || len(cores) > len(cpus) {
 		t.Errorf("cores of %v: %v, %v", cpus, cores, err)
 	}
 	if total, available, err := System.Memory(); err != nil || available <= 0 || total < available {
