@@ -46,6 +46,30 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Tests that are left out by choice are counted, and nothing else is left out.
+func TestWithout(t *testing.T) {
+	o, err := parse([]string{"--without", "netns", "--group", "coll"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, leftOut := chosen(&o)
+	if leftOut != len(collectives(pairNet)) {
+		t.Errorf("%d tests were left out, want %d", leftOut, len(collectives(pairNet)))
+	}
+	o.without = ""
+	if all, none := chosen(&o); len(all) != len(tests)+leftOut || none != 0 {
+		t.Errorf("%d tests without, %d left out, %d in all", len(tests), leftOut, len(all))
+	}
+	for _, tc := range table() {
+		if !slices.Contains(transports, tc.layout.transport) {
+			t.Errorf("--without does not know %s", tc.layout.transport)
+		}
+	}
+	if _, err := parse([]string{"--without", "carrier-pigeon"}); err == nil || !strings.Contains(err.Error(), "netns") {
+		t.Errorf("an unknown transport: %v", err)
+	}
+}
+
 func TestCollectiveTargets(t *testing.T) {
 	for _, tc := range []struct {
 		tests       []test

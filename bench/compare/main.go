@@ -9,7 +9,8 @@
 //	machine.json         where and how it was measured
 //
 // bench/compare.sh builds what this needs and runs it. A contestant that cannot
-// run is in the table with the reason, and makes the exit status 1.
+// run is in the table with the reason, and makes the exit status 1. Tests that --without
+// leaves out are in no table, but in a note, and do not.
 package main
 
 import (
@@ -36,6 +37,7 @@ type options struct {
 	paths
 	quick, strict bool
 	group         string
+	without       string // a transport
 	only          *regexp.Regexp
 	page          string
 	rounds        int
@@ -69,6 +71,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.quick, "quick", false, "few rounds of the rows with a target: does it run at all?")
 	f.BoolVar(&o.strict, "strict", false, "fail when a target is missed")
 	f.StringVar(&o.group, "group", "", "measure the tests of `one` group: "+strings.Join(groups, ", "))
+	f.StringVar(&o.without, "without", "", "leave out the tests over one `transport`: "+strings.Join(transports, ", ")+" (netns needs root)")
 	f.StringVar(&o.page, "page", "", "put the table into this Markdown `file`, between its lines "+pageBegin+" and "+pageEnd)
 	f.StringVar(&only, "only", "", "measure tests whose name/transport/ranks/bytes matches this `regexp`")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each test (default 15; 3 with --quick)")
@@ -93,6 +96,9 @@ func parse(args []string) (options, error) {
 	if o.group != "" && !slices.Contains(groups, o.group) {
 		return o, fmt.Errorf("--group %s: there are %s", o.group, strings.Join(groups, ", "))
 	}
+	if o.without != "" && !slices.Contains(transports, o.without) {
+		return o, fmt.Errorf("--without %s: there are %s", o.without, strings.Join(transports, ", "))
+	}
 	if o.rounds < 0 || o.block < 0 {
 		return o, errors.New("--rounds and --block must not be negative")
 	}
@@ -111,6 +117,9 @@ func parse(args []string) (options, error) {
 // groups are the kinds of tests.
 var groups = []string{"p2p", "coll", "start"}
 
+// transports are those of the tests.
+var transports = []string{pairSHM.transport, pairTCP.transport, pairNet.transport}
+
 func pick[T any](cond bool, yes, no T) T {
 	if cond {
 		return yes
@@ -119,14 +128,12 @@ func pick[T any](cond bool, yes, no T) T {
 }
 
 func compare(ctx context.Context, o options) (err error) {
-	var tests []test
-	for _, t := range table() {
-		if (t.key || !o.quick) && (o.group == "" || t.group == o.group) && o.only.MatchString(t.id()) {
-			tests = append(tests, t)
-		}
-	}
+	tests, leftOut := chosen(&o)
 	if len(tests) == 0 {
-		return fmt.Errorf("no test matches --group %q --only %q", o.group, o.only)
+		return fmt.Errorf("no test matches --group %q --only %q --without %q", o.group, o.only, o.without)
+	}
+	if os.Geteuid() != 0 && slices.ContainsFunc(tests, func(t test) bool { return t.layout == pairNet }) {
+		fmt.Fprintln(os.Stderr, "compare: the rows of netns need root, so they will have no values, and the exit status will be 1; "+withoutNetns)
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
@@ -135,6 +142,9 @@ func compare(ctx context.Context, o options) (err error) {
 	m.Peers["openmpi"] = report.Version("mpirun.openmpi", "--version")
 	m.Peers["mpich"] = report.Version("mpichversion")
 	m.Notes = append(m.Notes, fmt.Sprintf("%d rounds, blocks of %v, seed %d", o.rounds, o.block, o.seed))
+	if leftOut > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("%d tests over %s were left out, as asked (--without)", leftOut, o.without))
+	}
 
 	o.net = &network{}
 	defer func() { err = errors.Join(err, o.net.down()) }()
@@ -185,6 +195,20 @@ func compare(ctx context.Context, o options) (err error) {
 	}
 	m.Foreign = max(0, (after-foreign).Seconds()/time.Since(begin).Seconds())
 	return finish(b, &m, o)
+}
+
+// chosen returns the tests that the options want, and how many of these --without leaves out.
+func chosen(o *options) (tests []test, leftOut int) {
+	for _, t := range table() {
+		switch {
+		case o.quick && !t.key, o.group != "" && t.group != o.group, !o.only.MatchString(t.id()):
+		case t.layout.transport == o.without:
+			leftOut++
+		default:
+			tests = append(tests, t)
+		}
+	}
+	return tests, leftOut
 }
 
 func summary(r report.Row) string {

@@ -21,6 +21,9 @@ type network struct {
 	tried bool
 }
 
+// withoutNetns is what there is to do about it.
+const withoutNetns = "run it as root, or leave these rows out with --without netns"
+
 const netPrefix = "10.78.0" // of the addresses .1 and .2
 
 func address(host int) string { return fmt.Sprintf("%s.%d", netPrefix, host+1) }
@@ -32,7 +35,7 @@ func (n *network) up() error {
 	}
 	n.tried = true
 	if n.err = n.make(); n.err != nil {
-		n.err = fmt.Errorf("cannot make two network namespaces (this needs root and iproute2): %w", n.err)
+		n.err = fmt.Errorf("cannot make two network namespaces (this needs root and iproute2; %s): %w", withoutNetns, n.err)
 	}
 	return n.err
 }
