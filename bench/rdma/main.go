@@ -124,6 +124,9 @@ func choose(ctx context.Context, o options) (choice, error) {
 	if o.device != "" && o.device != c.Value.Device {
 		return choice{}, fmt.Errorf("a job would get %s, not %s; this measures the device that a job gets", c.Value.Device, o.device)
 	}
+	if c.Value.Device == "" {
+		return choice{}, fmt.Errorf("%s info tells of no RDMA device that a job would get", o.weft)
+	}
 	return c.Value, nil
 }
 
@@ -142,6 +145,9 @@ type result struct {
 }
 
 func measure(ctx context.Context, o options) error {
+	if o.rounds < 1 {
+		return fmt.Errorf("--rounds %d", o.rounds)
+	}
 	c, err := choose(ctx, o)
 	if err != nil {
 		return err

@@ -228,6 +228,9 @@ func (r *Row) Fill(m Measured, t *Target) {
 	r.BestRatio, _, _ = ratio(m.Ours, bestFlags)
 	theirs, complete := r.better(plain)
 	r.Ratio, r.Low, r.High = ratio(m.Ours, theirs)
+	if of == Blocking && m.Blocking.Err != nil { // which has no cell of its own
+		r.Ratio = Failed(m.Blocking.Err)
+	}
 	if t == nil {
 		return
 	}
@@ -296,7 +299,7 @@ func ratio(ours, theirs Series) (mid Value, low, high float64) {
 func Failures(rows []Row) []string {
 	var all []string
 	for _, r := range rows {
-		for _, v := range []Value{r.Ours, r.OpenMPI, r.MPICH, r.BestFlags, r.Floor} {
+		for _, v := range []Value{r.Ours, r.OpenMPI, r.MPICH, r.BestFlags, r.Floor, r.Ratio} {
 			if v.why != "" && !v.slow() && !slices.Contains(all, v.why) {
 				all = append(all, v.why)
 			}

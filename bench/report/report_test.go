@@ -188,6 +188,11 @@ func TestFailuresAreNamed(t *testing.T) {
 	if len(got) != 2 || got[0] != "weft: gone" || !strings.Contains(got[1], "best: gone") || !strings.Contains(got[1], "other: gone") {
 		t.Errorf("failures %q, want ours once and both peers with best flags", got)
 	}
+	var own Row
+	own.Fill(Measured{Ours: of(1), OpenMPI: of(1), MPICH: of(1), Blocking: Series{Err: errors.New("wrong answer")}}, AtMost(1.2, Blocking))
+	if got := Failures([]Row{own}); len(got) != 1 || got[0] != "wrong answer" || own.Met != nil {
+		t.Errorf("failures %q, met %v: our blocking form failed", got, own.Met)
+	}
 	var c Row
 	c.Fill(Measured{Ours: of(1), OpenMPI: of(1), MPICH: Series{Err: gone, Slow: true}}, nil)
 	if got := Failures([]Row{c}); len(got) != 0 {
