@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/weft-hpc/weft/internal/transport"
@@ -29,6 +30,9 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 	for rank := range links {
 		t := fabric.Endpoint(rank)
 		links[rank] = &link{rank: rank, size: n, nodes: cfg.nodes, transports: []transport.Transport{t}, route: routeAll(n, rank, t)}
+		if cfg.nodes != nil {
+			links[rank].node = slices.Index(cfg.nodes, cfg.nodes[rank])
+		}
 	}
 	return runLocal(ctx, cfg, links, fabric.Kill, fn)
 }
