@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-hpc/weft/internal/topo"
 )
@@ -147,6 +148,7 @@ func (p *Plan) bind(machine topo.Root) error {
 		p.Binding = fmt.Sprintf("none: the cores of this host could not be told: %v", err)
 		return nil
 	}
+	near := p.nearCard(machine, cores)
 	l, err := arrange(cores, n, p.Spec.Map, p.Spec.Bind)
 	switch {
 	case err != nil:
@@ -158,8 +160,44 @@ func (p *Plan) bind(machine topo.Root) error {
 	for i := range p.Ranks {
 		p.Ranks[i].CPUs, p.Ranks[i].bound = l.cpus(i), l.names(i)
 	}
-	p.Binding = "each rank to a " + Binds[l.to]
+	p.Binding = "each rank to a " + Binds[l.to] + near
 	return nil
+}
+
+// nearCard sorts the cores so that those on the NUMA nodes of the cards come first, where ranks
+// reach other hosts and leave cores free, and says so. Elsewhere, and where the kernel does not
+// tell or the user has the ranks spread, the order stays.
+func (p *Plan) nearCard(machine topo.Root, cores []topo.Core) (why string) {
+	if n := len(p.Ranks); p.Size <= n || n >= len(cores) || p.Spec.Map == MapSocket || p.Spec.Map == MapNUMA {
+		return ""
+	}
+	var cards []topo.Card
+	if p.Spec.Transport != "tcp" {
+		cards, _ = machine.Cards(true) // what cannot be told only costs the order
+	}
+	if len(cards) == 0 {
+		cards, _ = machine.Cards(false)
+	}
+	far := func(c topo.Core) bool {
+		return !slices.ContainsFunc(cards, func(card topo.Card) bool { return card.Node == c.Node })
+	}
+	if !slices.ContainsFunc(cores, far) || !slices.ContainsFunc(cores, func(c topo.Core) bool { return !far(c) }) {
+		return "" // all are as near
+	}
+	slices.SortStableFunc(cores, func(a, b topo.Core) int {
+		switch fa, fb := far(a), far(b); {
+		case fa == fb:
+			return 0
+		case fa:
+			return 1
+		}
+		return -1
+	})
+	var names []string
+	for _, card := range cards {
+		names = append(names, card.Name)
+	}
+	return ", near " + strings.Join(names, " and ") + " first"
 }
 
 // bindings tells for each rank of this host where it may run.

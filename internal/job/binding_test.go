@@ -103,3 +103,34 @@ func TestHalfOfEveryCore(t *testing.T) {
 		}
 	}
 }
+
+// TestNearCard: ranks that reach other hosts fill the NUMA node of the card first, where there is room.
+func TestNearCard(t *testing.T) {
+	const ib = "sys/class/infiniband/mlx5_0/"
+	card := map[string]string{ib + "ports/1/state": "4: ACTIVE\n", ib + "device/numa_node": "1\n"}
+	cores := func() []topo.Core {
+		return []topo.Core{{CPUs: []int{0}}, {CPUs: []int{1}}, {CPUs: []int{2}, Socket: 1, Node: 1}, {CPUs: []int{3}, Socket: 1, Node: 1}}
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		spec  Spec
+		ranks int
+		size  int
+		first int // processor of rank 0
+		why   string
+	}{
+		"other hosts":         {card, Spec{}, 2, 4, 2, ", near mlx5_0 first"},
+		"none but this":       {card, Spec{}, 2, 2, 0, ""},
+		"all cores are taken": {card, Spec{}, 4, 8, 0, ""},
+		"spread":              {card, Spec{Map: MapNUMA}, 2, 4, 0, ""},
+		"over TCP":            {card, Spec{Transport: "tcp"}, 2, 4, 0, ""},
+		"no card":             {nil, Spec{}, 2, 4, 0, ""},
+	} {
+		p := &Plan{Spec: &c.spec, Ranks: make([]Rank, c.ranks), Size: c.size}
+		sorted := cores()
+		why := p.nearCard(machine(t, c.files), sorted)
+		if why != c.why || sorted[0].CPUs[0] != c.first || sorted[1].CPUs[0] != c.first+1 {
+			t.Errorf("%s: %q, %v", name, why, sorted)
+		}
+	}
+}

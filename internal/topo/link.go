@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,4 +84,45 @@ func (r Root) RDMA() (Answer, []string) {
 		return unknown("there is no /sys here"), nil
 	}
 	return no("no device in /%s", dir), nil
+}
+
+// Card is a network card: an RDMA device, or a network interface.
+type Card struct {
+	Name string
+	Node int // of NUMA
+}
+
+// Cards returns the cards that may reach other hosts and of which the kernel tells the NUMA
+// node: RDMA devices with an active port if rdma, else interfaces that are up.
+func (r Root) Cards(rdma bool) ([]Card, error) {
+	var cards []Card
+	if !rdma {
+		links, err := r.Links()
+		for _, l := range links {
+			if l.Up && !l.Loopback && l.NUMA >= 0 {
+				cards = append(cards, Card{l.Name, int(l.NUMA)})
+			}
+		}
+		return cards, err
+	}
+	const dir = "sys/class/infiniband"
+	devices, err := r.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices {
+		ports, err := r.list(dir + "/" + d + "/ports")
+		if err != nil {
+			return nil, err
+		}
+		active := slices.ContainsFunc(ports, func(port string) bool {
+			state, err := r.Text(dir + "/" + d + "/ports/" + port + "/state") // such as "4: ACTIVE"
+			return err == nil && strings.HasSuffix(state, "ACTIVE")
+		})
+		// A device in software has no node, nor has one a machine without NUMA.
+		if node, err := r.number(dir + "/" + d + "/device/numa_node"); active && err == nil && node >= 0 {
+			cards = append(cards, Card{d, int(node)})
+		}
+	}
+	return cards, nil
 }

@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,6 +242,32 @@ func TestLinks(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Error(d, err)
+	}
+}
+
+func TestCards(t *testing.T) {
+	const net, ib = "sys/class/net/", "sys/class/infiniband/"
+	up := func(name, node string) map[string]string {
+		return map[string]string{net + name + "/flags": "0x1003\n", net + name + "/operstate": "up\n", net + name + "/mtu": "1500\n", net + name + "/device/numa_node": node + "\n"}
+	}
+	files := map[string]string{
+		net + "lo/flags": "0x9\n", net + "lo/operstate": "unknown\n", net + "lo/mtu": "65536\n",
+		ib + "mlx5_0/ports/1/state": "1: DOWN\n", ib + "mlx5_0/device/numa_node": "0\n",
+		ib + "mlx5_1/ports/1/state": "1: DOWN\n", ib + "mlx5_1/ports/2/state": "4: ACTIVE\n", ib + "mlx5_1/device/numa_node": "1\n",
+		ib + "rxe0/ports/1/state": "4: ACTIVE\n",
+	}
+	for _, more := range []map[string]string{up("eth0", "1"), up("eth1", "-1")} {
+		maps.Copy(files, more)
+	}
+	r := machine(t, files)
+	for rdma, want := range map[bool][]Card{true: {{"mlx5_1", 1}}, false: {{"eth0", 1}}} {
+		got, err := r.Cards(rdma)
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Errorf("rdma %t: %s %v", rdma, d, err)
+		}
+	}
+	if cards, err := machine(t, nil).Cards(true); len(cards) != 0 || err != nil {
+		t.Errorf("no devices: %v, %v", cards, err)
 	}
 }
 
