@@ -115,7 +115,7 @@ type Board struct {
 // slot is a rank's slot.
 type slot struct {
 	incarnation *atomic.Uint32
-	met         bool           // it is of this communicator
+	met         bool           // it was of this communicator when it was looked at last
 	ended       *atomic.Uint64 // posts up to this number may be written over
 	freed       *atomic.Uint64 // areas up to this number, too
 	words       [depth]*atomic.Uint64
@@ -133,6 +133,7 @@ type peer struct {
 // on all ranks, and another than that of the communicator that had the slots before.
 func New(mem Memory, rank, size int, incarnation uint32) (*Board, error) {
 	b := &Board{mem: mem, rank: rank, size: size, incarnation: incarnation, slots: make([]slot, size),
+		hash:    uint64(incarnation), // so that no post of another communicator passes for one of this
 		sources: make([][]byte, size), targets: make([][]byte, size), pieces: make([][]byte, size)}
 	for r := range b.slots {
 		raw, err := mem.Slot(r)
@@ -204,7 +205,16 @@ func (b *Board) compareAll(n uint64) error {
 	return nil
 }
 
-// compare compares this rank's calls up to n with those of a rank. Both have posted n.
+// here tells whether a rank's slot is of this communicator: the rank has made its board, and has not given it up
+// and made the next one in the same place.
+func (b *Board) here(rank int) bool {
+	s := &b.slots[rank]
+	s.met = s.incarnation.Load() == b.incarnation
+	return s.met
+}
+
+// compare compares this rank's calls up to n with those of a rank. Both have posted n. A rank that is not here
+// any more did not disagree: who waits for it hears why it went.
 func (b *Board) compare(rank int, n uint64) error {
 	theirs := b.slots[rank].posts[n%depth]
 	if binary.LittleEndian.Uint64(theirs[offHash:]) == b.hash {
@@ -215,6 +225,9 @@ func (b *Board) compare(rank int, n uint64) error {
 	for k := (n-1)/period*period + 1; ; k++ {
 		mine, theirs := signatureAt(b.slots[b.rank].posts[k%depth]), signatureAt(b.slots[rank].posts[k%depth])
 		if mine != theirs || k == n {
+			if !b.here(rank) {
+				return nil
+			}
 			return &MismatchError{Rank: rank, Mine: mine, Theirs: theirs}
 		}
 	}

@@ -417,6 +417,45 @@ func TestIncarnations(t *testing.T) {
 	}
 }
 
+// A rank may give a communicator up and use its slot for the next one before the others have heard of it. They do
+// not take what it posts there for a part of theirs, though it calls the same, nor a disagreement for it.
+func TestSlotReused(t *testing.T) {
+	for _, again := range []collective.Kind{collective.KindBcast, collective.KindBarrier} {
+		h := newHost(2)
+		bs := boards(t, h, 2)
+		bcast := func(b *Board, kind collective.Kind, number int) *Run {
+			a := shape(kind, 2, b.rank, 0, 8)
+			r := new(Run)
+			b.Start(r, kind, &a, &wire.Signature{Op: uint8(kind), Seq: uint32(number)})
+			return r
+		}
+		for number := range 3 {
+			for _, b := range bs {
+				if err := drive(bcast(b, collective.KindBcast, number)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		next, err := New(&rankMemory{host: h, rank: 0}, 0, 2, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number := range 2 * depth {
+			kind := collective.KindBcast
+			if number >= 3 {
+				kind = again
+			}
+			if _, err := bcast(next, kind, number).Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := bcast(bs[1], collective.KindBcast, 3)
+		if over, err := r.Next(); over || err != nil || r.Met() || r.Missing() != 0 {
+			t.Errorf("then %v: a broadcast of a root that has gone: over %t, %v, waits for rank %d: %t", again, over, err, r.Missing(), !r.Met())
+		}
+	}
+}
+
 // Several runs of a rank are taken in turn, whoever advances them.
 func TestTurns(t *testing.T) {
 	const n, runs = 3, 20

@@ -4,13 +4,13 @@
 //
 // # Posts
 //
-// Each rank of a communicator has a [SlotSize] slot, which it writes and all read. It holds an
-// incarnation, which tells slots of this communicator from what an earlier one left there, two
-// counters, 64 posts, and two areas for what does not fit into a post. The collectives of a
-// communicator are numbered; number n uses post n%64:
+// Each rank of a communicator has a [SlotSize] slot, which it writes and all read. It holds an incarnation,
+// which tells slots of this communicator from what an earlier one left there, or a later one posts while
+// some ranks have not heard yet that this one has failed, two counters, 64 posts, and two areas for what
+// does not fit into a post. The collectives of a communicator are numbered; number n uses post n%64:
 //
 //	word       u64: n<<3 | phase, stored last
-//	hash       u64: of what the rank called up to here, so that ranks that disagree find out
+//	hash       u64: of the incarnation and what the rank called up to here, so that ranks that disagree find out
 //	signature  24 bytes: what it called
 //	flags      u8
 //	payload    what the rank gives, if that is short; else where it is

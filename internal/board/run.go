@@ -209,6 +209,9 @@ func (r *Run) arrivedAlike() error {
 		if err := b.compare(r.at, r.number); err != nil {
 			return err
 		}
+		if !b.slots[r.at].met {
+			break
+		}
 	}
 	return nil
 }
@@ -216,11 +219,8 @@ func (r *Run) arrivedAlike() error {
 // reached tells whether the rank that the run waits for has come to what it needs, and not to quit.
 func (r *Run) reached() bool {
 	s := &r.b.slots[r.at]
-	if !s.met {
-		if s.incarnation.Load() != r.b.incarnation {
-			return false
-		}
-		s.met = true
+	if !s.met && !r.b.here(r.at) {
+		return false
 	}
 	switch r.of {
 	case words:
@@ -233,7 +233,7 @@ func (r *Run) reached() bool {
 }
 
 func (r *Run) counted(n uint64) bool {
-	if n < r.need {
+	if n < r.need || !r.b.here(r.at) {
 		return false
 	}
 	r.low = min(r.low, n)
