@@ -78,6 +78,10 @@ func TestSmallOperationsDoNotAllocate(t *testing.T) {
 			b := &bufs[c.Rank()]
 			return weft.Allreduce(ctx, c, b.a[:1], b.b[:1], weft.Sum[float64]())
 		},
+		"Allreduce by SumExact": func(ctx context.Context, c *weft.Comm) error {
+			b := &bufs[c.Rank()]
+			return weft.Allreduce(ctx, c, b.a[:1], b.b[:1], weft.SumExact[float64]())
+		},
 		"ExactTotal": func(ctx context.Context, c *weft.Comm) error {
 			_, err := weft.ExactTotal(ctx, c, bufs[c.Rank()].a)
 			return err

@@ -156,7 +156,7 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 	case err != nil:
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, c.algorithmNames(kind)))
 		return
-	case !alg.Suits(c.size, c.choose().Nodes(), call.raw.Commutative || call.raw.Left == nil):
+	case !alg.SuitsOp(c.size, c.choose().Nodes(), &call.raw):
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks on %d nodes and operator %s", ErrArgument, alg.Name, c.size, c.choose().Nodes().Nodes(), opName(call.variant)),
 			"%s has %s", call.name, c.algorithmNames(kind)))
 		return
@@ -226,7 +226,8 @@ type blockStore struct {
 // args fills in the call's arguments for its algorithm. They use the store.
 func (st *blockStore) args(a *collective.Args, call *collCall) {
 	a.Send, a.Recv, a.Root, a.Neighbors = call.send, call.recv, call.root, call.neighbors
-	a.Op.Size, a.Op.Commutative, a.Op.Left, a.Op.Right, a.Op.Many = call.raw.Size, call.raw.Commutative, call.raw.Left, call.raw.Right, call.raw.Many
+	a.Op.Size, a.Op.Commutative = call.raw.Size, call.raw.Commutative
+	a.Op.Left, a.Op.Right, a.Op.Many, a.Op.Whole = call.raw.Left, call.raw.Right, call.raw.Many, call.raw.Whole
 	a.SendBlocks, a.RecvBlocks = nil, nil
 	if call.sendCounts.N != nil {
 		a.SendBlocks = st.set(0, &call.sendCounts, call.el.size)

@@ -3,6 +3,7 @@ package weft_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -39,6 +40,7 @@ type formCase[T comparable] struct {
 	inPlace bool
 	op      weft.Op[T]
 	fold    func(a, b T) T
+	whole   func(operands []T) T // instead of fold
 	value   func(rank, i int) T
 }
 
@@ -72,6 +74,16 @@ func (f *formCase[T]) vector(rank, n int) []T {
 // folded is the reduction of the vectors of the ranks lo to hi-1.
 func (f *formCase[T]) folded(lo, hi, n int) []T {
 	v := f.vector(lo, n)
+	if f.whole != nil {
+		operands := make([]T, hi-lo)
+		for i := range v {
+			for r := range operands {
+				operands[r] = f.value(lo+r, i)
+			}
+			v[i] = f.whole(operands)
+		}
+		return v
+	}
 	for r := lo + 1; r < hi; r++ {
 		for i, x := range f.vector(r, n) {
 			v[i] = f.fold(v[i], x)
@@ -413,10 +425,18 @@ func formsOn(ctx context.Context, c *weft.Comm, nodes *collective.Topology, kind
 				if inPlace && (kind == collective.KindBarrier || kind == collective.KindBcast) {
 					continue
 				}
-				sum := formCase[int64]{kind, count, root, inPlace, weft.Sum[int64](), func(a, b int64) int64 { return a + b },
+				sum := formCase[int64]{kind, count, root, inPlace, weft.Sum[int64](), func(a, b int64) int64 { return a + b }, nil,
 					func(rank, i int) int64 { return int64(rank*1000003 + i*7919 + 1) }}
-				composed := formCase[line]{kind, count, root, inPlace, weft.OpFunc("compose", false, compose), compose,
+				composed := formCase[line]{kind, count, root, inPlace, weft.OpFunc("compose", false, compose), compose, nil,
 					func(rank, i int) line { return line{int64(rank*3 + i + 1), int64(rank - i)} }}
+				rounded := formCase[float64]{kind, count, root, inPlace, weft.SumExact[float64](), nil, func(operands []float64) float64 {
+					var sum weft.Exact[float64]
+					sum.Add(operands...)
+					return sum.Value()
+				}, func(rank, i int) float64 { // sums of these depend on the order
+					x := (&counter{uint64(rank)<<32 + uint64(i)}).Uint64()
+					return math.Ldexp(float64(int64(x)), int(x%64)-32)
+				}}
 				for _, name := range names {
 					var opts []weft.CollOption
 					if name != "" {
@@ -432,6 +452,12 @@ func formsOn(ctx context.Context, c *weft.Comm, nodes *collective.Topology, kind
 						fc := sum.call(c)
 						if err := fc.all(ctx, c, opts...); err != nil {
 							return fmt.Errorf("%s: sum: %w", where, err)
+						}
+					}
+					if kind.Reduces() && (anyCall || alg.NeedsWhole || c.Size() <= 2 && alg.Suits(c.Size(), nodes, true)) {
+						fc := rounded.call(c)
+						if err := fc.all(ctx, c, opts...); err != nil {
+							return fmt.Errorf("%s: exact sum: %w", where, err)
 						}
 					}
 					if kind.Reduces() && (anyCall || alg.Suits(c.Size(), nodes, false)) {

@@ -28,7 +28,7 @@ func init() {
 				if inPlace && (kind == collective.KindBarrier || kind == collective.KindBcast) {
 					continue
 				}
-				f := formCase[int64]{kind, 200000, c.Size() / 2, inPlace, weft.Sum[int64](), func(a, b int64) int64 { return a + b },
+				f := formCase[int64]{kind, 200000, c.Size() / 2, inPlace, weft.Sum[int64](), func(a, b int64) int64 { return a + b }, nil,
 					func(rank, i int) int64 { return int64(rank*1000003 + i*7919 + 1) }}
 				fc := f.call(c)
 				if err := fc.all(ctx, c); err != nil {

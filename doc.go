@@ -32,10 +32,11 @@
 //
 // A sum of floats depends on the order in which it is rounded. There are three levels of
 // reproducibility. All ranks get the same bits from a reduction: always. The same
-// program, with as many ranks on hosts in the same places, gets the same bits in every run: always, too, as
-// no order depends on time. And the same bits for any number of ranks, however the terms
+// program, with as many ranks on hosts in the same places, gets the same bits in every run, as no order depends
+// on time, unless algorithms are chosen by what was measured at its start (WEFT_MODEL=measure). And the same bits for any number of ranks, however the terms
 // are spread over them: from [ExactTotal] and [ExactDot], and from elements of type
-// [Exact] with the operator [MergeExact], which do not round before the end. Minimum
+// [Exact] with the operator [MergeExact], which do not round before the end; also from
+// the operator [SumExact] on floats, if the same values come from more or fewer ranks. Minimum
 // and maximum are so by nature, and so are the sums of integers, which wrap.
 //
 // # Windows

@@ -7,7 +7,7 @@ import (
 )
 
 // Sum adds. Complex numbers and integers have it too; integers wrap. Floats are rounded at each
-// addition; ExactTotal and MergeExact are for sums that are not.
+// addition; SumExact, ExactTotal and MergeExact are for sums that are not.
 func Sum[T Number]() Op[T] {
 	if op := builtin[T](&sums); op != nil {
 		return *op

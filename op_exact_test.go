@@ -16,14 +16,12 @@ import (
 
 // The third level of reproducibility: the bits do not depend on the number of ranks either.
 
-// hardVector is a vector of n elements, the same on every rank, without infinities and NaNs unless special
-// ones are wanted.
-func hardVector[T weft.Float](n int, special bool) []T {
+// hardVector is a vector of n elements, the same on every rank.
+func hardVector[T weft.Float](n int) []T {
 	x := make([]T, n)
 	for i := range x {
-		for k := i; ; k++ {
-			x[i] = T(hard(i%7, k))
-			if special || x[i]-x[i] == 0 {
+		for k := i; ; k++ { // what is finite as a float64 may not be as a float32
+			if x[i] = T(finite(i%7, k)); x[i]-x[i] == 0 {
 				break
 			}
 		}
@@ -49,6 +47,50 @@ func bigTotal(x, y []float64) *big.Float {
 	return total
 }
 
+// roundedOnce is the sum of the operands as an exact operator must have it.
+func roundedOnce[T weft.Float](operands []T) T {
+	plus, minus, nan, negativeZeros := false, false, false, 0
+	var finite []float64
+	for _, operand := range operands {
+		switch x := float64(operand); {
+		case x != x:
+			nan = true
+		case math.IsInf(x, 0):
+			plus, minus = plus || x > 0, minus || x < 0
+		case x == 0 && math.Signbit(x):
+			negativeZeros++
+		default:
+			finite = append(finite, x)
+		}
+	}
+	switch {
+	case nan || plus && minus:
+		return T(math.Float64frombits(0x7ff8 << 48))
+	case plus:
+		return T(math.Inf(1))
+	case minus:
+		return T(math.Inf(-1))
+	case negativeZeros == len(operands):
+		return T(math.Copysign(0, -1))
+	}
+	total := bigTotal(finite, ones(len(finite)))
+	if _, narrow := any(T(0)).(float32); narrow {
+		v, _ := total.Float32()
+		return T(v)
+	}
+	v, _ := total.Float64()
+	return T(v)
+}
+
+// finite is hard without infinities and NaNs.
+func finite(rank, i int) float64 {
+	for ; ; i += 101 {
+		if x := hard(rank, i); x-x == 0 {
+			return x
+		}
+	}
+}
+
 func ones(n int) []float64 {
 	x := make([]float64, n)
 	for i := range x {
@@ -60,10 +102,10 @@ func ones(n int) []float64 {
 // exactSums checks that all forms of exact sums have the right bits on this number of ranks, by every algorithm.
 func exactSums(ctx context.Context, c *weft.Comm) error {
 	n, me := c.Size(), c.Rank()
-	x, y := hardVector[float64](400, false), hardVector[float64](533, false)[133:]
+	x, y := hardVector[float64](400), hardVector[float64](533)[133:]
 	total, _ := bigTotal(x, ones(len(x))).Float64()
 	dot, _ := bigTotal(x, y).Float64()
-	z := hardVector[float32](400, false)
+	z := hardVector[float32](400)
 	wide := make([]float64, len(z))
 	for i, v := range z {
 		wide[i] = float64(v)
@@ -178,6 +220,61 @@ func TestExactSumsDoNotDependOnTheRanks(t *testing.T) {
 	}
 }
 
+// SumExact has the rules for values too, in each element, and by every algorithm.
+func TestSumExactOfSpecialValues(t *testing.T) {
+	for _, n := range []int{2, 3, 5, 7, 8, 13} {
+		for way, opts := range map[string][]weft.Option{"board": {weft.WithFaults(weft.Faults{})}, "faults": nil} {
+			t.Run(fmt.Sprintf("%d ranks/%s", n, way), func(t *testing.T) {
+				t.Parallel()
+				wefttest.Run(t, n, specialSums, opts...)
+			})
+		}
+	}
+}
+
+func specialSums(ctx context.Context, c *weft.Comm) error {
+	if err := specialSumsOf[float64](ctx, c); err != nil {
+		return err
+	}
+	return specialSumsOf[float32](ctx, c)
+}
+
+func specialSumsOf[T weft.Float](ctx context.Context, c *weft.Comm) error {
+	n := c.Size()
+	value := func(rank, i int) T {
+		if i%5 == 4 {
+			return T(math.Copysign(0, float64(i%2*(n-1)-rank)-0.5)) // all -0, or not
+		}
+		return T(hard(rank, i))
+	}
+	for _, count := range []int{1, 5, 100, 1500} {
+		send, recv, want := make([]T, count), make([]T, count), make([]T, count)
+		for i := range send {
+			send[i] = value(c.Rank(), i)
+			operands := make([]T, n)
+			for r := range operands {
+				operands[r] = value(r, i)
+			}
+			want[i] = roundedOnce(operands)
+		}
+		for _, name := range []string{"gather", "exchange", ""} {
+			var opts []weft.CollOption
+			if name != "" {
+				opts = append(opts, weft.WithAlgorithm(name))
+			}
+			if err := weft.Allreduce(ctx, c, send, recv, weft.SumExact[T](), opts...); err != nil {
+				return err
+			}
+			for i := range recv {
+				if !sameBits(recv[i:i+1], want[i:i+1]) {
+					return fmt.Errorf("by %q, element %d of %d: %v, want %v", name, i, count, recv[i], want[i])
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // The rules for values hold however the terms are spread.
 func TestExactTotalOfSpecialTerms(t *testing.T) {
 	inf, negativeZero := math.Inf(1), math.Copysign(0, -1)
@@ -253,17 +350,49 @@ func TestExactTotalOfDifferentTypes(t *testing.T) {
 	})
 }
 
+// beside runs exact and plain on so many ranks by turns, and reports the least time of each for a call, and the
+// ratio: other programs on the machine slow both down, but not all the time.
+func beside(b *testing.B, ranks, calls int, start func(ctx context.Context, c *weft.Comm) (exact, plain func() error)) {
+	err := weft.Local(b.Context(), ranks, func(ctx context.Context, c *weft.Comm) error {
+		exact, plain := start(ctx, c)
+		var least [2]time.Duration
+		for round := range 50 {
+			for i, f := range []func() error{exact, plain} {
+				begin := time.Now()
+				for range calls {
+					if err := f(); err != nil {
+						return err
+					}
+				}
+				if each := time.Since(begin) / time.Duration(calls); round == 0 || each < least[i] {
+					least[i] = each
+				}
+			}
+		}
+		if c.Rank() == 0 {
+			b.ReportMetric(0, "ns/op") // of both together: says nothing
+			b.ReportMetric(float64(least[0]), "exact-ns")
+			b.ReportMetric(float64(least[1]), "plain-ns")
+			b.ReportMetric(float64(least[0])/float64(least[1]), "ratio")
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkExactTotal is the total of a vector on two ranks, beside a plain sum and an AllreduceValue of it.
 func BenchmarkExactTotal(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			err := weft.Local(b.Context(), 2, func(ctx context.Context, c *weft.Comm) error {
-				x := hardVector[float64](n, false)
-				exact := func() error {
+			beside(b, 2, max(10, 20_000/n), func(ctx context.Context, c *weft.Comm) (exact, plain func() error) {
+				x := hardVector[float64](n)
+				exact = func() error {
 					_, err := weft.ExactTotal(ctx, c, x)
 					return err
 				}
-				plain := func() error {
+				plain = func() error {
 					sum := 0.0
 					for _, v := range x {
 						sum += v
@@ -271,33 +400,31 @@ func BenchmarkExactTotal(b *testing.B) {
 					_, err := weft.AllreduceValue(ctx, c, sum, weft.Sum[float64]())
 					return err
 				}
-				// The least of each, by turns: other programs on the machine slow both down.
-				var least [2]time.Duration
-				for round := range 50 {
-					for i, f := range []func() error{exact, plain} {
-						calls := max(10, 20_000/n)
-						start := time.Now()
-						for range calls {
-							if err := f(); err != nil {
-								return err
-							}
-						}
-						if each := time.Since(start) / time.Duration(calls); round == 0 || each < least[i] {
-							least[i] = each
-						}
-					}
-				}
-				if c.Rank() == 0 {
-					b.ReportMetric(0, "ns/op") // of both together: says nothing
-					b.ReportMetric(float64(least[0]), "exact-ns")
-					b.ReportMetric(float64(least[1]), "plain-ns")
-					b.ReportMetric(float64(least[0])/float64(least[1]), "ratio")
-				}
-				return nil
+				return exact, plain
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
 		})
+	}
+}
+
+// BenchmarkSumExact is an Allreduce of a vector with SumExact, beside one with Sum: over the board, and by messages.
+func BenchmarkSumExact(b *testing.B) {
+	for way, algorithms := range map[string][2]string{"board": {"shared-memory", "shared-memory"}, "messages": {"exchange", "halving"}} {
+		for _, n := range []int{1, 1000, 100_000} {
+			b.Run(fmt.Sprintf("4 ranks/%s/%d", way, n), func(b *testing.B) {
+				beside(b, 4, max(10, 2000/n), func(ctx context.Context, c *weft.Comm) (exact, plain func() error) {
+					send, recv := make([]float64, n), make([]float64, n)
+					for i := range send {
+						send[i] = finite(c.Rank(), 2*i+1)
+					}
+					exact = func() error {
+						return weft.Allreduce(ctx, c, send, recv, weft.SumExact[float64](), weft.WithAlgorithm(algorithms[0]))
+					}
+					plain = func() error {
+						return weft.Allreduce(ctx, c, send, recv, weft.Sum[float64](), weft.WithAlgorithm(algorithms[1]))
+					}
+					return exact, plain
+				})
+			})
+		}
 	}
 }

@@ -182,6 +182,8 @@ type Algorithm struct {
 	Name string
 	// NeedsCommutative algorithms do not keep rank order.
 	NeedsCommutative bool
+	// NeedsWhole algorithms are for operators that have Op.Whole, and for no others.
+	NeedsWhole bool
 	// NeedsPowerOfTwo algorithms run on 1, 2, 4, 8 ... ranks only.
 	NeedsPowerOfTwo bool
 	// NeedsEqualNodes algorithms run where all nodes have the same number of ranks.
@@ -200,7 +202,8 @@ type Algorithm struct {
 	run func(p group, a Args) error
 }
 
-// registry holds every algorithm. The first of a kind suits every call.
+// registry holds every algorithm. The first of a kind suits every call whose operator
+// has no Whole.
 var registry = [...][]*Algorithm{
 	KindBarrier:            {&barrierDissemination, &barrierCentral, &barrierLeaders},
 	KindBcast:              {&bcastBinomial, &bcastScatterRing, &bcastScatterDoubling, &bcastChain, &bcastTree, &bcastLeaders, &bcastLeadersRing},
@@ -212,12 +215,12 @@ var registry = [...][]*Algorithm{
 	KindAllgatherv:         {&allgathervBruck, &allgathervRing},
 	KindAlltoall:           {&alltoallPosted, &alltoallBruck, &alltoallPairwise},
 	KindAlltoallv:          {&alltoallvPosted, &alltoallvPairwise},
-	KindReduce:             {&reduceBinomial, &reduceHalving, &reduceChain, &reduceLeaders, &reduceLeadersHalving},
-	KindAllreduce:          {&allreduceDoubling, &allreduceHalving, &allreduceRing, &allreduceLeaders, &allreduceLeadersHalving, &allreduceSlices},
-	KindReduceScatterBlock: {&reduceScatterBlockHalving, &reduceScatterBlockPairwise, &reduceScatterBlockRing},
-	KindReduceScatter:      {&reduceScatterHalving, &reduceScatterPairwise, &reduceScatterRing},
-	KindScan:               {&scanDoubling, &scanChain},
-	KindExscan:             {&exscanDoubling, &exscanChain},
+	KindReduce:             {&reduceBinomial, &reduceHalving, &reduceChain, &reduceLeaders, &reduceLeadersHalving, &reduceGather, &reduceExchange},
+	KindAllreduce:          {&allreduceDoubling, &allreduceHalving, &allreduceRing, &allreduceLeaders, &allreduceLeadersHalving, &allreduceSlices, &allreduceGather, &allreduceExchange},
+	KindReduceScatterBlock: {&reduceScatterBlockHalving, &reduceScatterBlockPairwise, &reduceScatterBlockRing, &reduceScatterBlockExchange},
+	KindReduceScatter:      {&reduceScatterHalving, &reduceScatterPairwise, &reduceScatterRing, &reduceScatterExchange},
+	KindScan:               {&scanDoubling, &scanChain, &scanGather, &scanExchange},
+	KindExscan:             {&exscanDoubling, &exscanChain, &exscanGather, &exscanExchange},
 	KindNeighbor:           {&neighborPosted},
 }
 
@@ -252,11 +255,20 @@ func of(k Kind) []*Algorithm {
 }
 
 // Suits says whether the algorithm can run on that many ranks on those nodes, with
-// that kind of operator.
+// that kind of operator, which has no Whole.
 func (alg *Algorithm) Suits(ranks int, nodes *Topology, commutative bool) bool {
-	return (!alg.NeedsPowerOfTwo || ranks&(ranks-1) == 0) &&
+	return !alg.NeedsWhole && (!alg.NeedsPowerOfTwo || ranks&(ranks-1) == 0) &&
 		(!alg.NeedsEqualNodes || nodes.equal()) &&
 		(commutative || !alg.NeedsCommutative && !(alg.NodeAware && alg.Kind.Reduces() && !nodes.keepsOrder()))
+}
+
+// SuitsOp is Suits for a given operator, or for none. An operator that has Whole may have any
+// algorithm on two ranks, where there are but two operands.
+func (alg *Algorithm) SuitsOp(ranks int, nodes *Topology, op *Op) bool {
+	if op.Whole != nil && (ranks > 2 || alg.NeedsWhole) {
+		return alg.NeedsWhole
+	}
+	return alg.Suits(ranks, nodes, op.Commutative || op.Left == nil)
 }
 
 // Run runs the algorithm. All ranks run the same one.
@@ -264,9 +276,9 @@ func (alg *Algorithm) Run(p Peer, a Args) error {
 	if err := check(alg.Kind, p, &a); err != nil {
 		return err
 	}
-	if !alg.Suits(p.Size(), a.Nodes, a.Op.Commutative) {
-		return fmt.Errorf("%w: %v %q on %d ranks of %d nodes, commutative operator: %t; use one of %q",
-			ErrUnsuited, alg.Kind, alg.Name, p.Size(), a.Nodes.Nodes(), a.Op.Commutative, Algorithms(alg.Kind))
+	if !alg.SuitsOp(p.Size(), a.Nodes, &a.Op) {
+		return fmt.Errorf("%w: %v %q on %d ranks of %d nodes, commutative operator: %t, one that needs all operands at once: %t; use one of %q",
+			ErrUnsuited, alg.Kind, alg.Name, p.Size(), a.Nodes.Nodes(), a.Op.Commutative, a.Op.Whole != nil, Algorithms(alg.Kind))
 	}
 	return alg.run(whole(p), a)
 }

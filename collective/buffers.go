@@ -64,6 +64,8 @@ const (
 	slotInput         // a received vector that is combined with another
 	slotOther         // a second partial result, or a copy of the send buffer
 	slotNode          // what the ranks of a node have together
+
+	slotWhole = slotNode // all operands of what this rank combines
 )
 
 // partial is one rank's partial result of a reduction. It starts as the

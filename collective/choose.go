@@ -20,9 +20,29 @@ type Chooser struct {
 	rows  [len(registry)]atomic.Pointer[row]
 }
 
-// row has the algorithms of one operation: for each class of lengths 1 + the index in the
-// registry, 0 if it is not known yet. The first half is for operators that commute.
-type row [2 * classes]atomic.Uint32
+// row has the algorithms of one operation: for each demand and class of lengths 1 + the
+// index in the registry, 0 if it is not known yet.
+type row [demands * classes]atomic.Uint32
+
+// demand is what an operator asks of an algorithm.
+type demand int
+
+const (
+	anyOrder demand = iota
+	rankOrder
+	allAtOnce // operands of an element
+	demands   = iota
+)
+
+func demandOf(op *Op, ranks int) demand {
+	switch {
+	case op.Whole != nil && ranks > 2: // two ranks have but two operands
+		return allAtOnce
+	case op.Commutative:
+		return anyOrder
+	}
+	return rankOrder
+}
 
 // Lengths are in classes of two for each power of two: up to 3 2^k, and up to 4 2^k. The
 // first are 0, 1 and 2.
@@ -55,10 +75,10 @@ func (c *Chooser) Nodes() *Topology { return c.nodes }
 
 // Choose returns the algorithm for a call.
 func (c *Chooser) Choose(k Kind, a *Args) *Algorithm {
-	return c.choose(k, vectorBytes(k, c.ranks, a), a.Op.Commutative)
+	return c.choose(k, vectorBytes(k, c.ranks, a), demandOf(&a.Op, c.ranks))
 }
 
-func (c *Chooser) choose(k Kind, bytes int, commutative bool) *Algorithm {
+func (c *Chooser) choose(k Kind, bytes int, d demand) *Algorithm {
 	if len(registry[k]) == 1 {
 		return registry[k][0]
 	}
@@ -70,13 +90,10 @@ func (c *Chooser) choose(k Kind, bytes int, commutative bool) *Algorithm {
 		}
 	}
 	class := classOf(bytes)
-	slot := &r[class]
-	if !commutative {
-		slot = &r[classes+class]
-	}
+	slot := &r[int(d)*classes+class]
 	i := slot.Load()
 	if i == 0 {
-		i = 1 + uint32(c.best(k, sampleOf(class), commutative))
+		i = 1 + uint32(c.best(k, sampleOf(class), d))
 		slot.Store(i)
 	}
 	return registry[k][i-1]
@@ -84,24 +101,27 @@ func (c *Chooser) choose(k Kind, bytes int, commutative bool) *Algorithm {
 
 // best returns the index of the algorithm with the least time. Of two that take as long
 // the first wins, and node-aware ones are left out where they have nothing to know.
-func (c *Chooser) best(k Kind, bytes int, commutative bool) int {
-	found, least := 0, 0.0
+func (c *Chooser) best(k Kind, bytes int, d demand) int {
+	found, least := -1, 0.0
 	for i, alg := range registry[k] {
-		if !c.suits(alg, commutative) {
+		if !c.suits(alg, d) {
 			continue
 		}
-		if t := c.Predict(alg, bytes); i == 0 || t < least {
+		if t := c.Predict(alg, bytes); found < 0 || t < least {
 			found, least = i, t
 		}
 	}
 	return found
 }
 
-func (c *Chooser) suits(alg *Algorithm, commutative bool) bool {
+func (c *Chooser) suits(alg *Algorithm, d demand) bool {
 	if n := c.nodes.Nodes(); alg.NodeAware && (n == 1 || n == c.ranks) {
 		return false
 	}
-	return alg.Suits(c.ranks, c.nodes, commutative)
+	if d == allAtOnce {
+		return alg.NeedsWhole
+	}
+	return alg.Suits(c.ranks, c.nodes, d == anyOrder)
 }
 
 // Predict returns the time that an algorithm takes for a vector (see Shape.Bytes), in
@@ -115,14 +135,20 @@ func (c *Chooser) Predict(alg *Algorithm, bytes int) float64 {
 
 // Explain returns the algorithm for a shape of call, and why it is that one in words.
 func (c *Chooser) Explain(k Kind, bytes int, commutative bool) (alg *Algorithm, why string) {
-	alg = c.choose(k, bytes, commutative)
+	return c.ExplainOp(k, bytes, &Op{Commutative: commutative})
+}
+
+// ExplainOp is Explain for a given operator.
+func (c *Chooser) ExplainOp(k Kind, bytes int, op *Op) (alg *Algorithm, why string) {
+	d := demandOf(op, c.ranks)
+	alg = c.choose(k, bytes, d)
 	type other struct {
 		name string
 		time float64
 	}
 	var others []other
 	for _, o := range of(k) {
-		if o != alg && c.suits(o, commutative) {
+		if o != alg && c.suits(o, d) {
 			others = append(others, other{o.Name, c.Predict(o, bytes)})
 		}
 	}

@@ -44,16 +44,20 @@ func TestChooseSuits(t *testing.T) {
 		c := NewChooser(m, ranks, topology)
 		for _, kind := range Kinds() {
 			for n := 1; n < 1<<28; n *= 5 {
-				for _, commutative := range []bool{true, false} {
-					alg, why := NewChooser(m, ranks, topology).Explain(kind, n, commutative)
-					if alg.Kind != kind || why == "" || !alg.Suits(ranks, topology, commutative) {
-						t.Fatalf("%v of %d bytes on %v, commutative %t: %s, because %q", kind, n, nodes, commutative, alg.Name, why)
+				for what, op := range map[string]Op{"commutes": {Commutative: true}, "keeps order": {}, "whole": {Whole: func(dst, operands []byte) {}}} {
+					if op.Whole != nil && !kind.Reduces() {
+						continue
+					}
+					alg, why := NewChooser(m, ranks, topology).ExplainOp(kind, n, &op)
+					op.Left = func(inout, in []byte) {}
+					if alg.Kind != kind || why == "" || !alg.SuitsOp(ranks, topology, &op) {
+						t.Fatalf("%v of %d bytes on %v, operator that %s: %s, because %q", kind, n, nodes, what, alg.Name, why)
 					}
 					var all sync.WaitGroup
 					for range 2 {
 						all.Go(func() {
-							if got := c.choose(kind, n, commutative); got != alg {
-								t.Errorf("%v of %d bytes on %v, commutative %t: %s, and %s", kind, n, nodes, commutative, alg.Name, got.Name)
+							if got := c.choose(kind, n, demandOf(&op, ranks)); got != alg {
+								t.Errorf("%v of %d bytes on %v, operator that %s: %s, and %s", kind, n, nodes, what, alg.Name, got.Name)
 							}
 						})
 					}

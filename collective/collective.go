@@ -55,4 +55,9 @@ type Op struct {
 	// Many, if it is not nil, computes dst = sources[0] op sources[1] op ... from
 	// the left in one pass. All have the same length; dst may be one of the sources.
 	Many func(dst []byte, sources [][]byte)
+	// Whole, if it is not nil, says that the operator needs all operands of an
+	// element at once: Left and Right combine two of them, but not what was combined
+	// before, and Many is there. Whole sets dst to the combination of operands: vectors
+	// of the length of dst in rank order, one after the other, which do not overlap it.
+	Whole func(dst, operands []byte)
 }

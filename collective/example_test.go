@@ -44,7 +44,7 @@ func Example() {
 	fmt.Println(sums, errs)
 	fmt.Printf("%+v\n", ring.Cost(collective.Shape{Ranks: 5, Bytes: 4, Elem: 4}))
 	// Output:
-	// [doubling halving ring leaders leaders-halving slices]
+	// [doubling halving ring leaders leaders-halving slices gather exchange]
 	// map[50:5] [<nil> <nil> <nil> <nil> <nil>]
 	// {Steps:8 Messages:40 Bytes:32 Between:0}
 }

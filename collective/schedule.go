@@ -11,6 +11,7 @@ const (
 	StepCopy                      // copy B to A
 	StepLeft                      // combine: A = A op B
 	StepRight                     // combine: A = B op A
+	StepFold                      // combine: A = all that lie in B, one after the other
 )
 
 // Step is one entry of a Schedule.
@@ -93,6 +94,8 @@ func (s *Schedule) Local(step *Step) {
 		s.op.Left(step.A, step.B)
 	case StepRight:
 		s.op.Right(step.A, step.B)
+	case StepFold:
+		s.op.Whole(step.A, step.B)
 	}
 }
 

@@ -9,7 +9,7 @@ func run(k Kind, p Peer, a Args) error {
 	}
 	c := Chooser{model: entryModel, ranks: p.Size()}
 	bytes := sampleOf(classOf(vectorBytes(k, c.ranks, &a)))
-	return registry[k][c.best(k, bytes, a.Op.Commutative)].run(whole(p), a)
+	return registry[k][c.best(k, bytes, demandOf(&a.Op, c.ranks))].run(whole(p), a)
 }
 
 // CrowdedBarrier is Barrier for ranks of which several share a core.

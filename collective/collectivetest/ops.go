@@ -21,6 +21,9 @@ type operator struct {
 	element func(dst []byte, rank, i int)
 	// sloppy operators use Left for Right: right in value, not in bits.
 	sloppy bool
+	// whole, if it is not nil, sets dst to the combination of operands, and combine is
+	// right for two of these.
+	whole func(dst []byte, operands [][]byte)
 }
 
 func (o operator) op() collective.Op {
@@ -29,7 +32,26 @@ func (o operator) op() collective.Op {
 	if o.sloppy {
 		right = left
 	}
-	return collective.Op{Size: o.size, Commutative: o.commutative, Left: left, Right: right}
+	op := collective.Op{Size: o.size, Commutative: o.commutative, Left: left, Right: right}
+	if o.whole != nil {
+		op.Many = o.whole
+		op.Whole = func(dst, operands []byte) {
+			var all [][]byte
+			for ; len(operands) > 0; operands = operands[len(dst):] {
+				all = append(all, operands[:len(dst)])
+			}
+			o.whole(dst, all)
+		}
+	}
+	return op
+}
+
+// plain is the simplest operator that an algorithm takes, or the entry point.
+func plain(kind collective.Kind, name string) operator {
+	if alg, err := collective.Lookup(kind, name); err == nil && alg.NeedsWhole {
+		return weighted
+	}
+	return sumUint8
 }
 
 // each applies a function of single elements.
@@ -117,6 +139,24 @@ var sumFloat64 = operator{
 		}
 		binary.LittleEndian.PutUint64(dst, math.Float64bits(x))
 	},
+}
+
+// weighted is a0 + 2 a1 + 3 a2 and so on: it cannot be had from partial results.
+var weighted = operator{
+	name: "weighted", size: 4, exact: true,
+	combine: func(dst, a, b []byte) { weigh(dst, [][]byte{a, b}) },
+	element: func(dst []byte, rank, i int) { binary.LittleEndian.PutUint32(dst, uint32(hash(rank, i))) },
+	whole:   weigh,
+}
+
+func weigh(dst []byte, operands [][]byte) {
+	for i := 0; i < len(dst); i += 4 {
+		var sum uint32
+		for k, a := range operands {
+			sum += uint32(k+1) * binary.LittleEndian.Uint32(a[i:])
+		}
+		binary.LittleEndian.PutUint32(dst[i:], sum)
+	}
 }
 
 // sumNaN adds a different NaN on every rank: which one comes out depends on the

@@ -58,7 +58,7 @@ func reports(t *testing.T, w World) {
 			for _, alg := range append(collective.Algorithms(kind), "") {
 				for ranks := 1; ranks <= 9; ranks++ {
 					for _, count := range []int{0, 1, 2, 7} {
-						mustRun(t, w, trial{kind: kind, alg: alg, ranks: ranks, count: count, op: sumUint8, inPlace: true})
+						mustRun(t, w, trial{kind: kind, alg: alg, ranks: ranks, count: count, op: plain(kind, alg), inPlace: true})
 					}
 				}
 			}

@@ -178,7 +178,9 @@ func (c trial) data() data {
 	op := c.op.op()
 	for rank, v := range d.vectors {
 		v = bytes.Clone(v)
-		if rank > 0 {
+		if c.op.whole != nil {
+			c.op.whole(v, d.vectors[:rank+1])
+		} else if rank > 0 {
 			op.Right(v, d.prefixes[rank-1])
 		}
 		d.prefixes = append(d.prefixes, v)

@@ -48,11 +48,8 @@ func Run(t *testing.T, w World) {
 func RunSample(t *testing.T, w World) {
 	forAlgorithms(t, "Answers", func(t *testing.T, alg *collective.Algorithm) {
 		for _, ranks := range []int{1, 2, 3, 5, 8} {
-			if !alg.Suits(ranks, nil, true) {
-				continue
-			}
 			for _, op := range operators(alg, ranks) {
-				if op.size != matrix.size && ranks > 3 {
+				if op.size != matrix.size && op.whole == nil && ranks > 3 {
 					continue
 				}
 				for _, count := range []int{0, 2, 4*ranks + 5, 3000} {
@@ -105,11 +102,17 @@ func inPlaces(kind collective.Kind) []bool {
 // not reduce they are element types of 1, 4, 8 and 16 bytes.
 func operators(alg *collective.Algorithm, ranks int) []operator {
 	var ops []operator
-	for _, op := range []operator{sumUint8, affine, sumFloat64, matrix, sumNaN} {
+	for _, op := range []operator{sumUint8, affine, sumFloat64, matrix, sumNaN, weighted} {
 		if alg.Kind == collective.KindBarrier && op.size > 1 || alg.Kind != collective.KindAllreduce && op.sloppy {
 			continue
 		}
-		if !alg.Kind.Reduces() && alg.Suits(ranks, nil, true) || alg.Suits(ranks, nil, op.commutative) {
+		raw := op.op()
+		if !alg.Kind.Reduces() {
+			if raw.Commutative, raw.Whole = true, nil; op.whole != nil {
+				continue
+			}
+		}
+		if alg.SuitsOp(ranks, nil, &raw) {
 			ops = append(ops, op)
 		}
 	}
@@ -183,7 +186,7 @@ func answers(t *testing.T, w World, alg *collective.Algorithm) {
 	for _, ranks := range rankCounts {
 		for _, op := range operators(alg, ranks) {
 			for _, root := range roots(alg.Kind, ranks) {
-				full := op.size == matrix.size
+				full := op.size == matrix.size || op.whole != nil
 				if !full && ranks > 4 && (ranks%3 == 0 || root != 0 && root != ranks/2 && root != ranks-1) {
 					continue
 				}
@@ -240,7 +243,7 @@ func long(t *testing.T, w World, alg *collective.Algorithm) {
 		return // has no length
 	}
 	for _, ranks := range []int{1, 3, 4} {
-		if !alg.Suits(ranks, nil, true) {
+		if len(operators(alg, ranks)) == 0 {
 			continue
 		}
 		count := 40<<10 + 7
@@ -251,7 +254,7 @@ func long(t *testing.T, w World, alg *collective.Algorithm) {
 			count /= ranks
 		}
 		for _, inPlace := range inPlaces(alg.Kind) {
-			mustRun(t, w, trial{kind: alg.Kind, alg: alg.Name, ranks: ranks, root: ranks / 2, count: count, op: sumUint8, inPlace: inPlace})
+			mustRun(t, w, trial{kind: alg.Kind, alg: alg.Name, ranks: ranks, root: ranks / 2, count: count, op: plain(alg.Kind, alg.Name), inPlace: inPlace})
 		}
 	}
 }
@@ -334,6 +337,7 @@ func selected(t *testing.T, w World, kind collective.Kind) {
 				mustRun(t, w, trial{kind: kind, ranks: ranks, root: ranks - 1, count: n, op: sumUint8, inPlace: inPlace})
 				if kind.Reduces() && n < 10<<10 {
 					mustRun(t, w, trial{kind: kind, ranks: ranks, root: ranks - 1, count: n / 4, op: affine, inPlace: inPlace})
+					mustRun(t, w, trial{kind: kind, ranks: ranks, root: ranks - 1, count: n / 4, op: weighted, inPlace: inPlace})
 				}
 			}
 		}
@@ -361,7 +365,7 @@ var errInjected = errors.New("collectivetest: injected fault")
 // unchanged and calls no more; the others return.
 func faults(t *testing.T, w World, alg *collective.Algorithm, numbers ...int) {
 	for _, ranks := range numbers {
-		if alg.Suits(ranks, nil, true) {
+		if len(operators(alg, ranks)) > 0 {
 			faultsOn(t, w, trial{kind: alg.Kind, alg: alg.Name, ranks: ranks})
 		}
 	}
@@ -369,7 +373,7 @@ func faults(t *testing.T, w World, alg *collective.Algorithm, numbers ...int) {
 
 func faultsOn(t *testing.T, w World, c trial) {
 	for _, c.inPlace = range inPlaces(c.kind) {
-		c.root, c.count, c.op = c.ranks/2, 5, sumUint8
+		c.root, c.count, c.op = c.ranks/2, 5, plain(c.kind, c.alg)
 		for rank := range c.ranks {
 			for call, reached := 1, true; reached; call++ {
 				reached = c.fault(t, w, rank, call)

@@ -326,6 +326,10 @@ func (r *Run) scan(lo, hi int) {
 	step := max(pieceBytes/op.Size, 1) * op.Size
 	for ; lo < hi; lo += step {
 		end := min(lo+step, hi)
+		if op.Whole != nil {
+			r.scanWhole(lo, end)
+			continue
+		}
 		acc, src := b.temporary(0, end-lo), b.temporary(1, end-lo)
 		copy(acc, b.sources[0][lo:end])
 		if r.kind == collective.KindScan {
@@ -343,6 +347,22 @@ func (r *Run) scan(lo, hi int) {
 				copy(b.targets[q][lo:end], acc)
 			}
 		}
+	}
+}
+
+// scanWhole is scan of an operator that needs all operands at once. It begins with the last
+// rank: the target of one may be its source, which those before it do not need.
+func (r *Run) scanWhole(lo, hi int) {
+	b := r.b
+	for q := range b.size {
+		b.pieces[q] = b.sources[q][lo:hi]
+	}
+	own := 0
+	if r.kind == collective.KindScan {
+		own = 1
+	}
+	for q := b.size - 1; q+own > 0; q-- {
+		r.args.Op.Many(b.targets[q][lo:hi], b.pieces[:q+own])
 	}
 }
 

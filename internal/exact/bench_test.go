@@ -73,6 +73,39 @@ func BenchmarkSlice(b *testing.B) {
 	}
 }
 
+// BenchmarkElements is the sum of elements of several slices, beside a loop in Go: of values near each
+// other, and of any, whose sums all need a Sum.
+func BenchmarkElements(b *testing.B) {
+	for _, sources := range []int{2, 3, 8, -8} {
+		const n = 1000
+		x, name := make([][]float64, max(sources, -sources)), fmt.Sprintf("near/%d", sources)
+		for k := range x {
+			x[k] = random[float64](n)
+		}
+		if sources < 0 {
+			sources = -sources
+			name = fmt.Sprintf("any/%d", sources)
+			r := rand.New(rand.NewPCG(1, 2))
+			for k := range x {
+				for i := range x[k] {
+					x[k][i] = any64(r)
+				}
+			}
+		}
+		dst := make([]float64, n)
+		b.Run(name, func(b *testing.B) {
+			beside(b, n*sources, func() { Elements(dst, sources, func(k int) []float64 { return x[k] }) }, func() {
+				copy(dst, x[0])
+				for _, src := range x[1:] {
+					for i, v := range src {
+						dst[i] += v
+					}
+				}
+			})
+		})
+	}
+}
+
 // BenchmarkMerge is what a step of a reduction of Sums costs, and the rounding at its end.
 func BenchmarkMerge(b *testing.B) {
 	var s, o Sum
