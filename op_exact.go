@@ -54,9 +54,9 @@ func (e *Exact[T]) Value() T { return exact.Round[T](&e.sum) }
 // depends on nothing but the terms.
 func MergeExact[T Float]() Op[Exact[T]] {
 	if reflect.TypeFor[T]().Kind() == reflect.Float32 {
-		return Op[Exact[T]]{mergeExact32.name, mergeExact32.variant, mergeExact32.raw}
+		return Op[Exact[T]](mergeExact32)
 	}
-	return Op[Exact[T]]{mergeExact64.name, mergeExact64.variant, mergeExact64.raw}
+	return Op[Exact[T]](mergeExact64)
 }
 
 // An exact sum of float32 differs from one of float64 only in how it is rounded, but
