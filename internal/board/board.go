@@ -217,7 +217,7 @@ func (b *Board) here(rank int) bool {
 // any more did not disagree: who waits for it hears why it went.
 func (b *Board) compare(rank int, n uint64) error {
 	theirs := b.slots[rank].posts[n%depth]
-	if binary.LittleEndian.Uint64(theirs[offHash:]) == b.hash {
+	if hashAt(theirs) == b.hash {
 		return nil
 	}
 	// The first that differs is one of those that no rank has let go of: at the last multiple of period they
@@ -261,6 +261,8 @@ func mix(hash, x uint64) uint64 {
 	hi, lo := bits.Mul64(hash^x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
 	return hi ^ lo
 }
+
+func hashAt(post []byte) uint64 { return binary.LittleEndian.Uint64(post[offHash:]) }
 
 func signatureAt(post []byte) wire.Signature {
 	le := binary.LittleEndian

@@ -563,6 +563,55 @@ type noSlots struct{ Memory }
 
 func (noSlots) Slot(int) ([]byte, error) { return nil, errors.New("no memory") }
 
+// A rank that gives up does not wait for those that will never touch its memory: that go by messages, or
+// called something else.
+func TestQuietBesideOthers(t *testing.T) {
+	const n, bytes = 3, 2 * Short
+	start := func(b *Board, kind collective.Kind, bytes int) *Run {
+		a := shape(kind, n, b.rank, 0, bytes)
+		r := new(Run)
+		b.Start(r, kind, &a, &wire.Signature{Op: uint8(kind), Count: uint64(bytes)})
+		return r
+	}
+	t.Run("messages", func(t *testing.T) {
+		h := newHost(n)
+		h.full = true
+		h.far = func(rank int, _ []byte) bool { return rank == 0 }
+		bs := boards(t, h, n)
+		quits := start(bs[2], collective.KindAllreduce, bytes)
+		if over, err := quits.Next(); over || err != nil {
+			t.Fatalf("alone: over %t, %v", over, err)
+		}
+		first := start(bs[0], collective.KindAllreduce, bytes)
+		if over, err := first.Next(); over || err != nil {
+			t.Fatalf("two of three: over %t, %v", over, err)
+		}
+		for _, r := range []*Run{start(bs[1], collective.KindAllreduce, bytes), first} {
+			if err := drive(r); err != errMessages {
+				t.Fatal(err)
+			}
+		}
+		if quits.Quit(); !quits.Quiet() {
+			t.Errorf("waits for rank %d, which sends messages", quits.Missing())
+		}
+	})
+	t.Run("mismatch", func(t *testing.T) {
+		bs := boards(t, newHost(n), n)
+		for _, b := range bs[:2] { // which are over without a look at others
+			if err := drive(start(b, []collective.Kind{collective.KindBcast, collective.KindReduce}[b.rank], 8)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quits := start(bs[2], collective.KindAllreduce, bytes)
+		if _, err := quits.Next(); err == nil {
+			t.Fatal("no mismatch")
+		}
+		if quits.Quit(); !quits.Quiet() {
+			t.Errorf("waits for rank %d, which called something else", quits.Missing())
+		}
+	})
+}
+
 // A run allocates nothing.
 func TestAllocations(t *testing.T) {
 	b := boards(t, newHost(1), 1)[0]

@@ -49,9 +49,9 @@
 // # Giving up
 //
 // A run that fails (its context ended, a rank died, an operator panicked) must not return while a
-// peer may still touch its memory. It stores quit, and then waits for those that have posted and
+// peer may still touch its memory. It stores quit, and then waits for those that have posted the same call and
 // are not done (Run.Quiet). Whoever comes later sees quit before it touches anything: a rank posts, and
-// then looks at the words of others; one of the two stores comes first.
+// then looks at the words of others; one of the two stores comes first. Whoever goes by messages is done.
 //
 // # Owners
 //

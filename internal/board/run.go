@@ -106,6 +106,7 @@ func (r *Run) Next() (isOver bool, err error) {
 				return r.finish()
 			case r.unreachable():
 				r.messages = true
+				r.store(done) // for those that have quit
 				return r.finish()
 			}
 			if err := r.takeLong(); err != nil {
@@ -297,17 +298,22 @@ func (r *Run) Forget() { r.at++ }
 
 // Quiet tells, after Quit, whether no peer touches this rank's memory any more. If not, it waits for Missing.
 func (r *Run) Quiet() bool {
-	b := r.b
-	for ; r.at < b.size; r.at++ {
-		if r.at == b.rank {
-			continue
-		}
-		s := &b.slots[r.at]
-		if w := s.words[r.number%depth].Load(); s.incarnation.Load() == b.incarnation && w == r.number<<phaseBits|posted {
+	for ; r.at < r.b.size; r.at++ {
+		if r.at != r.b.rank && r.touches(r.at) {
 			return false
 		}
 	}
 	return true
+}
+
+// touches tells whether a peer may be at work on this rank's memory. It is not if it called something else: it
+// compares before it touches anything, and what it called may be over for it without another word.
+func (r *Run) touches(rank int) bool {
+	s := &r.b.slots[rank]
+	if s.words[r.number%depth].Load() != r.number<<phaseBits|posted || hashAt(s.posts[r.number%depth]) != r.b.hash {
+		return false
+	}
+	return s.incarnation.Load() == r.b.incarnation
 }
 
 // takes returns whose posts the run needs: ranks first to end-1.
