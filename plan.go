@@ -75,7 +75,7 @@ func (p *Plan[T]) Explain() Explanation {
 		e := Explanation{Collective: p.call.name, Algorithm: sharedName, Ranks: p.c.size, Steps: 1}
 		switch bytes := p.c.shared.board.Longest(collOps[p.call.op].kind, len(p.call.send), len(p.call.recv)); {
 		case bytes <= board.Short:
-			e.Why = "the ranks map each other's memory, and the data fit the flags"
+			e.Why = "the ranks map each other's memory, and the data are short"
 		default:
 			e.Why, e.Steps = "the ranks map each other's memory, so data are copied once, or through a buffer; by messages if neither can be", 2
 		}
