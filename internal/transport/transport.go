@@ -97,7 +97,8 @@ type Exposer interface {
 	// Expose lets peer write the payload of one Data frame to buf: of the frame
 	// whose header has that ID. The peer's SendBulk finds the result in its
 	// header's Region. Dest is asked for that frame as for any other, when it has
-	// arrived, and answers with buf or nil. The transport owns buf until it reports
+	// arrived, and answers with buf or nil; of the header both know Kind, Seq, ID and
+	// Bytes, as the rest may not have been sent. The transport owns buf until it reports
 	// Landed, or PeerDown. ErrAgain: there is no room now, nothing was taken; any other
 	// error is final for this peer.
 	Expose(peer int, id uint32, buf []byte) (wire.Region, error)

@@ -45,6 +45,8 @@ type conn struct {
 	chunk            int    // of one RDMA write
 	reads            int    // that the peer answers at once
 	sendSeq, recvSeq uint32
+	framesOut        uint32 // number that the next frame to the peer has, as the engine counts
+	framesIn         uint32 // and that from it
 
 	posting   *transfer // not wholly posted
 	pushing   bool      // in Transport.pushing

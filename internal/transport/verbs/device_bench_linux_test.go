@@ -199,8 +199,10 @@ func BenchmarkDeviceBulk(b *testing.B) {
 						spin(w.ranks[0], s[0])
 					}
 				}
+				h := dataHeader(7, r)
+				h.Seq = uint32(i + 1) // benchWorld sent number 0
 				for {
-					err := w.ranks[0].SendBulk(1, dataHeader(7, r), src, 0)
+					err := w.ranks[0].SendBulk(1, h, src, 0)
 					if err == nil {
 						break
 					}

@@ -58,6 +58,9 @@
 //	Expose registers the buffer            SendBulk: the DATA header as a message,
 //	or finds its block's registration  ->  RDMA writes, the last of each rail WRITE_WITH_IMM  ->  Dest, Landed
 //
+// Where one write does it all, on a connection of one rail, there is no message: the immediate value says so and names
+// the exposure, which knows the frame; its number is the one after that of the frame before, since all arrive in order.
+//
 // Nobody watches memory: the end of a payload is the completion of its last WRITE_WITH_IMM on each
 // rail. Messages that come meanwhile, which only happens with several rails, wait in their receives. Without an
 // exposure, and where memory cannot be registered, a payload goes through send buffers and

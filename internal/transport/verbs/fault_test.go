@@ -23,6 +23,7 @@ type rank struct {
 	frames  map[int]int
 	last    map[int][]byte
 	landed  map[int]int
+	header  wire.Header // of the last that landed
 	sent    map[int]int
 	done    map[int]int
 	down    map[int]error
@@ -38,7 +39,7 @@ func (r *rank) Frame(peer int, _ *wire.Header, payload []byte) {
 	}
 }
 func (r *rank) Dest(int, *wire.Header, int) []byte { return r.dest }
-func (r *rank) Landed(peer int, _ *wire.Header)    { r.landed[peer]++ }
+func (r *rank) Landed(peer int, h *wire.Header)    { r.landed[peer]++; r.header = *h }
 func (r *rank) Sent(peer int, _ uint32)            { r.sent[peer]++ }
 func (r *rank) Done(peer int, _ uint32, _ uint64)  { r.done[peer]++ }
 func (r *rank) PeerDown(peer int, err error) {

@@ -33,7 +33,7 @@ import (
 // READY, UP and REJECT are the first 48 bytes; a REJECT has its reason in words behind them.
 const (
 	helloMagic   = "WVRB"
-	helloVersion = 1
+	helloVersion = 2
 
 	helloHead = 48
 	helloRail = 48

@@ -125,8 +125,15 @@ func TestHostileMessages(t *testing.T) {
 			rawImm(t, a, 1, e)
 			rawImm(t, a, 1, e)
 		},
-		"end of nothing": func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, 0xffffffff) },
-		"end of another": func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, e+1) },
+		"whole payload of nothing": func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, e|immWhole) },
+		"whole payload that was announced": func(t *testing.T, a *rank, e uint32) {
+			raw(t, a, 1, message(a, prefix{kind: prefixBulk, rails: 1}, bulk(e, 10, data)))
+			rawImm(t, a, 1, e|immWhole)
+		},
+		"whole payload for another": func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, e+1|immWhole) },
+		"end of another kind":       func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, e|8*immWhole) },
+		"end of nothing":            func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, 0xffffffff) },
+		"end of another":            func(t *testing.T, a *rank, e uint32) { rawImm(t, a, 1, e+1) },
 		"keys of other rails": func(t *testing.T, a *rank, _ uint32) {
 			raw(t, a, 1, message(a, prefix{kind: prefixKeys}, make([]byte, 12)))
 		},

@@ -115,6 +115,7 @@ func (t *Transport) interpret(c *conn, b []byte, p *prefix, s transport.Sink) er
 		if c.frag.active {
 			return errors.New("frame in the middle of a payload")
 		}
+		c.framesIn = t.hdr.Seq + 1
 		s.Frame(c.peer, &t.hdr, b[n:])
 		return nil
 	case prefixFirst:
@@ -162,6 +163,7 @@ func (t *Transport) firstPiece(c *conn, total uint64, b []byte, s transport.Sink
 	if total > wire.MaxBytes {
 		return fmt.Errorf("payload of %d bytes", total)
 	}
+	c.framesIn = f.h.Seq + 1
 	f.dst, f.left, f.active = s.Dest(c.peer, &f.h, int(total)), total, true
 	if f.dst != nil && uint64(len(f.dst)) < total {
 		return errors.New("no room for it") // Dest broke its promise: stop before memory does

@@ -28,6 +28,7 @@ func (t *Transport) Send(peer int, h *wire.Header, payload []byte) error {
 	}
 	h.Encode(b)
 	copy(b[n:], payload)
+	c.framesOut = h.Seq + 1
 	return t.send(c, w)
 }
 
