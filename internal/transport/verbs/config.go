@@ -91,7 +91,7 @@ func defaultTuning(soft bool, size int) tuning {
 	if soft {
 		// The kernel answers when it gets the processor: on a machine that has none to spare, 67 ms, as is usual
 		// elsewhere, repeat packets that were not lost. Seven times this is below two seconds.
-		u.window, u.timeout, u.retries, u.rnrRetries, u.keepAlive = 32, 250*time.Millisecond, 6, 6, time.Second
+		u.timeout, u.retries, u.rnrRetries, u.keepAlive = 250*time.Millisecond, 6, 6, time.Second
 		// A packet costs much more than a copy there, and a rendezvous costs five of them.
 		u.segment, u.receives, u.sends = 64<<10+prefixSize+wire.MaxSize, 160, 48
 		u.maxRecvs = u.receives + 8*size

@@ -1,9 +1,11 @@
 package verbs
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 	"github.com/weft-hpc/weft/rdma/fake"
 )
@@ -186,4 +188,18 @@ func TestSignaling(t *testing.T) {
 		}
 	}
 	poll(t, "frames", func() bool { return r[1].frames[0] == 20_001 }, r...)
+}
+
+// TestWindow: a rank that has few peers lets each of them use more receives, of those that it has anyway.
+func TestWindow(t *testing.T) {
+	for ranks, want := range map[int]int{2: 64, 3: 47, 5: 23, 9: 23} {
+		_, r := ranksOf(t, ranks, options{tune: func(u *tuning) { u.receives, u.exposures = 160, 64 }})
+		poll(t, "a connection", func() bool { return !errors.Is(r[0].Send(1, eager(0), nil), transport.ErrAgain) }, r...)
+		if got := r[0].conns[1].window; got != want {
+			t.Errorf("%d ranks: the first peer may use %d receives, want %d", ranks, got, want)
+		}
+		if got := r[0].Stats().Receives; got != r[0].tune.receives {
+			t.Errorf("%d ranks: %d receives, want the %d of the start", ranks, got, r[0].tune.receives)
+		}
+	}
 }

@@ -87,7 +87,8 @@ func (t *Transport) grow(n int) error {
 func (t *Transport) grant() int {
 	u := &t.tune
 	free := len(t.slots) - t.reserved
-	w := min(max(free/4, u.minWindow), u.window)
+	few := min(max(t.cfg.Size-1, 1), 4) // the more each peer may use, the less often it must be told
+	w := min(max((free-creditSlots)/few, u.minWindow), u.window)
 	if lack := w + creditSlots - free; lack > 0 {
 		n := max(lack, min(16, u.receives))
 		err := t.grow(n)

@@ -265,8 +265,8 @@ func (t *Transport) Poll(s transport.Sink) int {
 	for _, r := range t.rails {
 		n += t.pollCQ(r, s)
 	}
-	// Receives are posted when there is nothing better to do, or somebody runs out of them.
-	if len(t.refill) > 0 && (n == 0 || t.hurry || len(t.refill) >= refillBatch/2) {
+	// Receives are posted when there are some and nothing better to do, or somebody runs out of them.
+	if k := len(t.refill); k > 0 && (t.hurry || k >= refillBatch/2 || k >= refillBatch/8 && n == 0) {
 		t.postRefill()
 	}
 	if len(t.owing)+len(t.pushing)+len(t.reports)+len(t.doomed)+len(t.lost) > 0 {
