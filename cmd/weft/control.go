@@ -22,7 +22,7 @@ func controlCommand() *cobra.Command {
 		Short: "Measure the control planes that weftrun can use to talk to its agents",
 		Long: `Measures the control planes, each with its root in this process, as in weftrun, and
 its members in a few others, on the loopback interface. A round trip is that of 16 bytes
-from the root to a member and back. Members that flood send 32 KiB at a time, with 256 KiB
+from the root to a member and back, which does not flood, or does. Members that flood send 16 KiB at a time, with 32 KiB
 of credit from the root, as agents send what their ranks write; their process has a low
 priority, as in a job they are on other hosts.
 
@@ -60,7 +60,7 @@ zmq is there in a build with -tags zmq.`,
 	f := cmd.Flags()
 	f.IntVar(&b.Members, "members", b.Members, "members, one for each host of a job")
 	f.IntVar(&b.Flooders, "flooders", b.Flooders, "members that flood")
-	f.DurationVar(&b.Time, "time", b.Time, "of each of the two measurements of round trips")
+	f.DurationVar(&b.Time, "time", b.Time, "of each of the three measurements of round trips")
 	f.StringSliceVar(&names, "plane", []string{plane.TCP, zmq.Name}, "only these")
 	f.BoolVar(&asJSON, "json", false, "print JSON, for programs")
 	f.BoolVar(&play, "play", false, "be members")
@@ -85,7 +85,8 @@ type controlResult struct {
 	RootFiles   float64       `json:"root_files"`    // descriptors of a member in the root
 	MemberFiles float64       `json:"member_files"`  // and in its own process
 	Idle        trips         `json:"idle"`          // round trips
-	Flood       trips         `json:"flood"`         // the same while members flood
+	Flood       trips         `json:"flood"`         // the same while other members flood
+	Flooder     trips         `json:"flooder"`       // the same with one that floods
 	FloodRate   float64       `json:"flood_bytes_s"` // what these get through
 	ToAll       time.Duration `json:"all_ns"`        // a message to each member, and all answers
 	Rate        float64       `json:"messages_s"`    // 64 bytes each, from one member
@@ -116,6 +117,7 @@ func (b *controlBench) print(w io.Writer) error {
 	row("and in its own process", func(r *controlResult) string { return fmt.Sprintf("%.2f", r.MemberFiles) })
 	row("round trip, p50 / p99 / max", func(r *controlResult) string { return three(r.Idle) })
 	row(fmt.Sprintf("while %d members flood", b.Flooders), func(r *controlResult) string { return three(r.Flood) })
+	row("the same with one of those", func(r *controlResult) string { return three(r.Flooder) })
 	row("what these get through", func(r *controlResult) string { return fmt.Sprintf("%.0f MB/s", r.FloodRate/1e6) })
 	row("to all members and back", func(r *controlResult) string { return took(r.ToAll) })
 	row("messages from one member", func(r *controlResult) string { return fmt.Sprintf("%.0f /s", r.Rate) })

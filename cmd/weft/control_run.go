@@ -33,8 +33,8 @@ const (
 
 const (
 	ctlProcesses = 4 // that play members which do not flood
-	ctlPiece     = 32 << 10
-	ctlCredit    = 256 << 10
+	ctlPiece     = 16 << 10
+	ctlCredit    = 32 << 10
 	ctlMessages  = 200_000
 	ctlPatience  = 60 * time.Second
 )
@@ -167,7 +167,7 @@ func (b *controlBench) measure(ctx context.Context, c *conductor, cast *cast, re
 	}
 	res.MemberFiles = float64(theirs) / float64(b.Members)
 
-	if res.Idle, err = b.trips(ctx, c); err != nil {
+	if res.Idle, err = b.trips(ctx, c, b.Members-1); err != nil {
 		return err
 	}
 	for i := range b.Flooders {
@@ -175,7 +175,10 @@ func (b *controlBench) measure(ctx context.Context, c *conductor, cast *cast, re
 	}
 	time.Sleep(100 * time.Millisecond) // it gets going
 	before, began := c.taken(), time.Now()
-	if res.Flood, err = b.trips(ctx, c); err != nil {
+	if res.Flood, err = b.trips(ctx, c, b.Members-1); err != nil {
+		return err
+	}
+	if res.Flooder, err = b.trips(ctx, c, 0); err != nil {
 		return err
 	}
 	res.FloodRate = float64(c.taken()-before) / time.Since(began).Seconds()
@@ -209,14 +212,14 @@ func (c *conductor) taken() int64 {
 	return c.flooded
 }
 
-// trips sends messages to the last member, which does not flood, and back, one after the other.
-func (b *controlBench) trips(ctx context.Context, c *conductor) (trips, error) {
+// trips sends messages to a member and back, one after the other.
+func (b *controlBench) trips(ctx context.Context, c *conductor, member int) (trips, error) {
 	var all []time.Duration
 	word := make([]byte, 16)
 	word[0] = ctlEcho
 	for end := time.Now().Add(b.Time); time.Now().Before(end); {
 		began := time.Now()
-		c.root.Send(b.Members-1, word)
+		c.root.Send(member, word)
 		if err := wait(ctx, c, c.echo, 1); err != nil {
 			return trips{}, err
 		}

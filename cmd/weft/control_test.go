@@ -31,7 +31,7 @@ func TestBenchControl(t *testing.T) {
 	}
 	r := got.Results[0]
 	if r.Plane != plane.TCP || r.SetUp <= 0 || r.RootFiles < 1 || r.RootFiles > 1.5 || r.MemberFiles < 1 || r.Idle.Count == 0 || r.Idle.P50 > r.Idle.P99 ||
-		r.Flood.Count == 0 || r.Flood.P99 > r.Flood.Max || r.FloodRate <= 0 || r.ToAll <= 0 || r.Rate <= 0 {
+		r.Flood.Count == 0 || r.Flood.P99 > r.Flood.Max || r.Flooder.Count == 0 || r.FloodRate <= 0 || r.ToAll <= 0 || r.Rate <= 0 {
 		t.Errorf("%+v", r)
 	}
 }

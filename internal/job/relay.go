@@ -15,8 +15,8 @@ import (
 // the link carries.
 
 const (
-	window   = 256 << 10 // bytes under way for each stream of each host
-	maxPiece = 32 << 10  // of output in one message
+	window   = 32 << 10 // bytes under way for each stream of each host: the more, the longer other messages wait behind them
+	maxPiece = 16 << 10 // of output in one message
 )
 
 var errLinkDown = errors.New("the launcher is gone")
