@@ -42,7 +42,7 @@ func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
 		return rank.Finish(ctx)
 	}
 	rank.Client.Watch(w.event)
-	return w, w.startModel(ctx)
+	return w, nil
 }
 
 // batchLeft asks the batch system how long its job may still run.

@@ -78,7 +78,7 @@ func TestModelOfJob(t *testing.T) {
 			{files["messages"], 0, "the file that WEFT_MODEL names; allgatherv by bruck"},
 			{"measure", 0, "measured at the start"},
 			{broken, 1, "does not say copy_per_byte_s; make one with weft tune"},
-			{filepath.Join(dir, "none"), 1, "no such file"},
+			{filepath.Join(dir, "none"), 1, "no such file or directory; make one with weft tune; 4 other ranks"},
 		} {
 			t.Run(transport+"/"+filepath.Base(test.model), func(t *testing.T) {
 				t.Setenv("WEFT_MODEL", test.model)

@@ -65,7 +65,9 @@ func run(fn func(ctx context.Context, world *Comm) error, opts []Option) int {
 		return exitError
 	}
 	limit.client.Store(w.client)
-	err = protect(w.comm.rank, func() error { return fn(ctx, w.comm) })
+	if err = w.startModel(ctx); err == nil {
+		err = protect(w.comm.rank, func() error { return fn(ctx, w.comm) })
+	}
 	if err == nil {
 		err = w.Close(ctx)
 		if err == nil {

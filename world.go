@@ -119,6 +119,11 @@ func (w *World) Stats() Stats {
 // It is called once; the World must be closed. Most programs use Main instead.
 func Init(ctx context.Context, opts ...Option) (*World, error) {
 	w, err := initialize(ctx, newConfig(opts))
+	if err == nil {
+		if err = w.startModel(ctx); err != nil {
+			err = errors.Join(err, w.drop())
+		}
+	}
 	if err != nil {
 		return nil, &Error{Op: "Init", Peer: NoRank, Tag: NoRank, Want: -1, Got: -1, lost: -1, Err: err, CallSite: callSite()}
 	}
@@ -145,7 +150,7 @@ func initialize(ctx context.Context, cfg *config) (*World, error) {
 		return nil, err
 	}
 	client.Watch(w.event)
-	return w, w.startModel(ctx)
+	return w, nil
 }
 
 // joinJob makes the world of a rank that has a line to its launcher.
@@ -240,6 +245,19 @@ func (w *World) lateMismatch() error {
 	return w.comm.collectiveError(context.Background(), "Close", err)
 }
 
+// drop closes what the world has open. The others are not told that this end is in order.
+func (w *World) drop() error {
+	w.closed.Store(true)
+	errs := []error{w.engine.Close()}
+	if w.client != nil {
+		errs = append(errs, w.client.Close())
+	}
+	if w.direct != nil {
+		errs = append(errs, w.direct.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // Close ends this process's part of the job: the others learn that it sends
 // nothing more, and it returns when all of them have come to the same point, or
 // ctx has ended. Operations still in progress are ErrPending.
@@ -266,12 +284,6 @@ func (w *World) Close(ctx context.Context) error {
 	if w.leave != nil {
 		errs = append(errs, w.leave(ctx, untold))
 	}
-	errs = append(errs, w.lateMismatch(), w.engine.Close())
-	if w.client != nil {
-		errs = append(errs, w.client.Close())
-	}
-	if w.direct != nil {
-		errs = append(errs, w.direct.Close())
-	}
+	errs = append(errs, w.lateMismatch(), w.drop())
 	return errors.Join(errs...)
 }

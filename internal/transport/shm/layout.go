@@ -10,7 +10,7 @@ import (
 
 const (
 	magic = 0x316d687374666577 // "weftshm1"
-	abi   = 2
+	abi   = 3
 
 	// A rank has slotsMax slots, or less where many ranks would have more than slotsTotal together.
 	slotsMax   = 4096
