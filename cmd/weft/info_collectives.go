@@ -93,7 +93,7 @@ func (o *collectivesOptions) described(out io.Writer) error {
 		o.ranks = runtime.NumCPU()
 	}
 	if o.ranks < 1 || o.nodes < 1 || o.nodes > o.ranks {
-		return fmt.Errorf("%d ranks on %d nodes", o.ranks, o.nodes)
+		return fmt.Errorf("-n %d --nodes %d: each node has at least one rank", o.ranks, o.nodes)
 	}
 	links := map[string]collective.Link{"tcp": collective.Ethernet, "verbs": collective.InfiniBand}
 	link, ok := links[o.between]
@@ -159,7 +159,7 @@ func (i *collectivesInfo) tell(o *collectivesOptions, out io.Writer) error {
 		e.SetIndent("", "  ")
 		return e.Encode(i)
 	}
-	fmt.Fprintf(out, "%d ranks on %d nodes; model: %s\n", i.Ranks, i.Nodes, i.From)
+	fmt.Fprintf(out, "ranks %d, nodes %d; model: %s\n", i.Ranks, i.Nodes, i.From)
 	fmt.Fprintf(out, "inside a node: %s\nbetween nodes: %s\n", describeModelLink(&i.Model.Inside), describeModelLink(&i.Model.Between))
 	if len(i.Shared) > 0 {
 		fmt.Fprintf(out, "shared-memory runs these where the data can be reached, and what is below otherwise: %s\n", strings.Join(i.Shared, ", "))

@@ -12,7 +12,7 @@ import (
 
 func TestInfoCollectives(t *testing.T) {
 	out, err := runWeft(t, "info", "--collectives", "-n", "16", "--nodes", "4", "--bytes", "8,1048576")
-	for _, want := range []string{"16 ranks on 4 nodes", "allreduce; WithAlgorithm takes doubling", "8        leaders", "predicted to take"} {
+	for _, want := range []string{"ranks 16, nodes 4", "allreduce; WithAlgorithm takes doubling", "8        leaders", "predicted to take"} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v, no %q in\n%s", err, want, out)
 		}
