@@ -39,8 +39,10 @@ func (e *Engine) Usable(m *proto.Comm) error {
 	return m.Err()
 }
 
-// quickYields is how often Until gives the core away before it looks at messages, too.
-const quickYields = 8
+// quickYields is how often Until gives the core away before it looks at messages, too. Linux takes each yield for
+// a whole time slice that the rank has had: one that yields often waits long until it runs again, while
+// others yield for it. With 8 ranks on 2 cores a tenth of all barriers then took ten times as long.
+const quickYields = 2
 
 // Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
 // revoked, or the rank that is Missing is gone. begun says that it waited so long that the collective was
