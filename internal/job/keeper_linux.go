@@ -39,17 +39,17 @@ func newKeeper(groups []int) (*keeper, error) {
 		return nil, err
 	}
 	defer theirs.Close()
+	k := &keeper{pipe: ours}
+	for _, g := range groups { // before it is there: else it knows of none for a moment
+		k.tell('+', g)
+	}
 	// A group of its own, which the terminal does not interrupt; not a session,
 	// by which batch systems find what belongs to a job.
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{KeeperName}, &syscall.ProcAttr{
+	k.pid, err = syscall.ForkExec("/proc/self/exe", []string{KeeperName}, &syscall.ProcAttr{
 		Dir: "/", Files: []uintptr{theirs.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		ours.Close()
 		return nil, os.NewSyscallError("fork", err)
-	}
-	k := &keeper{pid, ours}
-	for _, g := range groups {
-		k.tell('+', g)
 	}
 	return k, nil
 }
