@@ -92,7 +92,7 @@ func (e *Engine) begin(op *Op, c *Call) {
 	if c.Sig != nil {
 		op.Sig, op.Signed = *c.Sig, true
 	}
-	if e.closed {
+	if e.closed.Load() {
 		op.Err = ErrClosed
 		e.finish(&op.Op)
 		return

@@ -28,12 +28,12 @@ type watch struct {
 
 // Usable returns why nothing new may start on m, or nil.
 func (e *Engine) Usable(m *proto.Comm) error {
-	if !m.Revoked() && !e.over.Load() {
+	if !m.Revoked() && !e.closed.Load() {
 		return nil // without a lock
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return ErrClosed
 	}
 	return m.Err()
@@ -41,7 +41,7 @@ func (e *Engine) Usable(m *proto.Comm) error {
 
 // quickYields is how often Until gives the core away before it looks at messages, too. Linux takes each yield for
 // a whole time slice that the rank has had: one that yields often waits long until it runs again, while
-// others yield for it. With 8 ranks on 2 cores a tenth of all barriers then took ten times as long.
+// others yield for it. At 8 yields a tenth of the barriers of 8 ranks on 2 cores took ten times as long.
 const quickYields = 2
 
 // Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
@@ -108,7 +108,7 @@ func (t *Task) Watch(c Condition) {
 func (e *Engine) watch(w watch) {
 	w.op.Owner = w.op
 	e.watches = append(e.watches, w)
-	if e.closed {
+	if e.closed.Load() {
 		e.endWatches(ErrClosed)
 	}
 }

@@ -153,12 +153,11 @@ func (e *Engine) steal() bool {
 // comes later, ends with ErrClosed. Closing again does nothing.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.closed {
+	if e.closed.Load() {
 		e.mu.Unlock()
 		return nil
 	}
-	e.closed = true
-	e.over.Store(true)
+	e.closed.Store(true)
 	e.core.Shutdown(ErrClosed)
 	e.endWatches(ErrClosed)
 	e.endRemote(-1, ErrClosed)

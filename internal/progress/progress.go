@@ -108,8 +108,7 @@ type Engine struct {
 	parking []*Op       // operations whose goroutines are parked, guarded by mu
 	pool    []*Op       // for blocking calls, guarded by mu
 	polled  uint64      // polls by the program so far, guarded by mu
-	over    atomic.Bool // closed, for those without mu
-	closed  bool        // the transports are not touched any more, guarded by mu
+	closed  atomic.Bool // the transports are not touched any more; set with mu held
 	leaving bool        // this rank has said goodbye, guarded by mu
 	remote  remotes
 	ready   []*Task // that can go on, guarded by mu
@@ -259,7 +258,7 @@ func (e *Engine) Poll() bool {
 }
 
 func (e *Engine) poll() int {
-	if e.closed {
+	if e.closed.Load() {
 		return 0
 	}
 	n := 0
@@ -329,7 +328,7 @@ func (e *Engine) carryOut(a *proto.Action) {
 // with: taken, or its peer is gone.
 func (e *Engine) handOver(a *proto.Action) bool {
 	peer := int(a.Peer)
-	if e.closed || e.core.Gone(peer) != nil {
+	if e.closed.Load() || e.core.Gone(peer) != nil {
 		e.refuse(a)
 		return true
 	}

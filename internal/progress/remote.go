@@ -68,7 +68,7 @@ func (e *Engine) StartRemote(op *Op, r *Remote) {
 // startRemote hands an operation to its transport. It reports whether it is over with.
 func (e *Engine) startRemote(op *Op, r *Remote) bool {
 	err := e.core.Gone(r.Peer)
-	if e.closed {
+	if e.closed.Load() {
 		err = ErrClosed
 	}
 	if err == nil && r.Kind == Put && len(r.Buf) == 0 {
@@ -196,7 +196,7 @@ func (e *Engine) common(peers []int32) (t transport.Transport) {
 func (e *Engine) Mapper(peers []int32) transport.Mapper {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return nil
 	}
 	m, _ := e.common(peers).(transport.Mapper)
@@ -213,7 +213,7 @@ func (e *Engine) Remote(peers []int32) bool {
 func (e *Engine) Grant(peers []int32, mem []byte, access transport.Access) (wire.Region, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return wire.Region{}, ErrClosed
 	}
 	return e.common(peers).(transport.Remote).Grant(mem, access)
@@ -223,7 +223,7 @@ func (e *Engine) Grant(peers []int32, mem []byte, access transport.Access) (wire
 func (e *Engine) Withdraw(peers []int32, r wire.Region) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return ErrClosed
 	}
 	return e.common(peers).(transport.Remote).Withdraw(r)

@@ -72,7 +72,7 @@ func (e *Engine) StartTask(t *Task, m *proto.Comm, sig wire.Signature, steps Ste
 	*t = Task{engine: e, done: done, comm: m, seq: sig.Seq, steps: steps}
 	done.Owner = done
 	switch {
-	case e.closed:
+	case e.closed.Load():
 		t.err = ErrClosed
 	case m.Err() != nil:
 		t.err = m.Err()

@@ -213,7 +213,7 @@ func (e *Engine) wakeAtEndOf(ctx context.Context) {
 func (e *Engine) arm(role int32) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return false
 	}
 	e.asleep.Store(true)
@@ -240,7 +240,7 @@ func (e *Engine) arm(role int32) bool {
 // disarm takes arm back, with mu held.
 func (e *Engine) disarm() {
 	e.asleep.Store(false)
-	if e.closed {
+	if e.closed.Load() {
 		return
 	}
 	for _, t := range e.transports {
