@@ -30,7 +30,6 @@ type Run struct {
 
 	state    state
 	longest  int  // payload of all ranks
-	long     bool // what is longer than Short is opened
 	messages bool // see Messages
 	shared   bool // something of this rank's memory is open to peers
 
@@ -64,7 +63,6 @@ func (b *Board) Start(r *Run, kind collective.Kind, args *collective.Args, sig *
 	r.source, r.target = nil, nil
 	r.at, r.end = 0, 0
 	r.longest = b.Longest(kind, len(args.Send), len(args.Recv))
-	r.long = r.longest > Short
 }
 
 // Messages tells, when a run is over, that it has done nothing, on no rank: the memory of some rank is out of
@@ -101,7 +99,7 @@ func (r *Run) Next() (isOver bool, err error) {
 				return false, err
 			}
 			switch {
-			case !r.long:
+			case !r.long():
 				r.takeShort()
 				return r.finish()
 			case r.unreachable():
@@ -130,8 +128,8 @@ func (r *Run) Next() (isOver bool, err error) {
 // finish ends the run, and begins the turn of the next one.
 func (r *Run) finish() (isOver bool, err error) {
 	b := r.b
-	if own := &b.slots[b.rank]; r.number%period == 0 || r.medium() {
-		if err := r.release(own); err != nil {
+	if r.number%period == 0 || r.medium() {
+		if err := r.release(); err != nil {
 			return false, err
 		}
 	}
@@ -146,8 +144,9 @@ func (r *Run) finish() (isOver bool, err error) {
 }
 
 // release lets peers write over what this rank has read, now and then.
-func (r *Run) release(own *slot) error {
+func (r *Run) release() error {
 	b := r.b
+	own := &b.slots[b.rank]
 	if r.number%period == 0 {
 		// Of each two ranks one sees the other's post here, before either lets go of it.
 		if err := b.compareAll(r.number); err != nil {
@@ -162,8 +161,9 @@ func (r *Run) release(own *slot) error {
 	return nil
 }
 
-// medium tells whether some rank's payload is in an area.
-func (r *Run) medium() bool { return !r.long && r.longest > small }
+// medium tells whether some rank's payload is in an area, long whether memory is opened instead.
+func (r *Run) medium() bool { return small < r.longest && r.longest <= Short }
+func (r *Run) long() bool   { return r.longest > Short }
 
 // awaitRoom begins the wait for the room of the post, if there is not enough yet.
 func (r *Run) awaitRoom() {
@@ -330,23 +330,23 @@ func (r *Run) takes() (first, end int) {
 		return 0, 0
 	case collective.KindGather:
 		switch {
-		case rank != root && !r.long:
+		case rank != root && !r.long():
 			return 0, 0
 		case rank != root:
 			return root, root + 1
-		case r.long: // the others write here
+		case r.long(): // the others write here
 			return 0, 0
 		}
 	case collective.KindReduce:
-		if rank != root && !r.long {
+		if rank != root && !r.long() {
 			return 0, 0
 		}
 	case collective.KindScan:
-		if !r.long {
+		if !r.long() {
 			return 0, rank + 1
 		}
 	case collective.KindExscan:
-		if !r.long {
+		if !r.long() {
 			return 0, rank
 		}
 	}
@@ -390,7 +390,7 @@ func (r *Run) post() {
 	post := b.slots[b.rank].posts[r.number%depth]
 	b.hash = putSignature(post, r.sig, b.hash)
 	flags := byte(0)
-	if r.long {
+	if r.long() {
 		flags = r.open(post)
 	} else {
 		payload := a.Send
