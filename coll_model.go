@@ -106,19 +106,9 @@ func (w *World) MeasureModel(ctx context.Context, budget time.Duration) (collect
 	if c.rank == 0 {
 		m.Reduce, m.Copy = workSpeed(budget / 20)
 	}
-	numbers := []*float64{&m.Inside.Latency, &m.Inside.Overhead, &m.Inside.Gap, &m.Inside.PerByte,
-		&m.Between.Latency, &m.Between.Overhead, &m.Between.Gap, &m.Between.PerByte, &m.Reduce, &m.Copy}
-	values := make([]float64, len(numbers))
-	for i, p := range numbers {
-		values[i] = *p
-	}
-	if err := Bcast(ctx, c, values, 0); err != nil {
-		return m, err
-	}
-	for i, p := range numbers {
-		*p = values[i]
-	}
-	return m, nil
+	all := []collective.Model{m}
+	err := Bcast(ctx, c, all, 0)
+	return all[0], err
 }
 
 // measurement is what rank 0 does with a partner, which echoes.
