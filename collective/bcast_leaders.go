@@ -20,20 +20,12 @@ var (
 )
 
 func bcastByNodes(name string, part Algorithm) Algorithm {
-	run := func(p group, a Args) error {
+	return byNodes(KindBcast, name, part, func(p group, a Args) error {
 		if a.Nodes.leads(p, a.Root) {
 			if err := part.run(a.Nodes.leaders(p, a.Root), Args{Recv: a.Recv, Root: a.Nodes.Node(a.Root)}); err != nil {
 				return err
 			}
 		}
 		return part.run(a.Nodes.inside(p), Args{Recv: a.Recv, Root: a.Nodes.leader(p, a.Root)})
-	}
-	return Algorithm{
-		Kind: KindBcast, Name: name, NodeAware: true,
-		Cost: func(s Shape) Cost {
-			return nodesCost(s, run, func(node Shape) Cost { return part.Cost(node) }, part.Cost(leadersShape(s)))
-		},
-		time: func(l lane, n int) float64 { return part.time(l.leaders(), n) + part.time(l.node(), n) },
-		run:  run,
-	}
+	})
 }

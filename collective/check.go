@@ -140,7 +140,7 @@ func checkBlocks(k Kind, rank, size int, a *Args) error {
 
 // ShapeOf returns the shape of a call, as far as this rank knows it.
 func ShapeOf(k Kind, ranks int, a Args) Shape {
-	return Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size, Bytes: vectorBytes(k, ranks, &a)}
+	return Shape{Ranks: ranks, Root: a.Root, Elem: a.Op.Size, Nodes: a.Nodes, Bytes: vectorBytes(k, ranks, &a)}
 }
 
 // vectorBytes returns the bytes of a shape.

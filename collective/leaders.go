@@ -43,6 +43,17 @@ func leadersShape(s Shape) Shape {
 	return s
 }
 
+// byNodes makes an algorithm in which the same part runs inside every node and between the
+// leaders, whichever comes first.
+func byNodes(kind Kind, name string, part Algorithm, run func(p group, a Args) error) Algorithm {
+	return Algorithm{
+		Kind: kind, Name: name, NodeAware: true,
+		Cost: func(s Shape) Cost { return nodesCost(s, run, part.Cost, part.Cost(leadersShape(s))) },
+		time: func(l lane, n int) float64 { return part.time(l.node(), n) + part.time(l.leaders(), n) },
+		run:  run,
+	}
+}
+
 // and adds the cost of what comes after.
 func (c Cost) and(d Cost) Cost {
 	c.Steps += d.Steps

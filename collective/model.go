@@ -271,19 +271,19 @@ func (l lane) levels(leaving func(t *Topology) []int32, most, end int, bytes fun
 
 // collected: blocks of n bytes come together, twice as many at each step.
 func (l lane) collected(n int) float64 {
-	return l.levels(rings, l.nodes.round(), l.ranks, func(dist int) int { return n * min(dist, l.ranks-dist) })
+	return l.levels(rings, l.nodes.out().loop, l.ranks, func(dist int) int { return n * min(dist, l.ranks-dist) })
 }
 
 // grown: blocks of n bytes go up or down a binomial tree.
 func (l lane) grown(n int) float64 {
-	return l.levels(trees, l.nodes.depth(), l.ranks, func(dist int) int { return n * min(dist, l.ranks-dist) })
+	return l.levels(trees, l.nodes.out().deep, l.ranks, func(dist int) int { return n * min(dist, l.ranks-dist) })
 }
 
 // down: n bytes go down a binomial tree, or up. No way goes through all levels unless the
 // ranks are a power of two.
 func (l lane) down(n int) float64 {
 	q := floor2(l.ranks)
-	t := l.levels(trees, l.nodes.depth(), q, func(int) int { return n })
+	t := l.levels(trees, l.nodes.out().deep, q, func(int) int { return n })
 	if q < l.ranks {
 		if share := l.leaving(trees, q); share > 0 {
 			return t + l.Between.turn(n, share)
@@ -297,7 +297,7 @@ func (l lane) down(n int) float64 {
 // goes through all steps unless the ranks are a power of two.
 func (l lane) prefixes(n, works int) float64 {
 	q := floor2(l.ranks)
-	t := l.levels(rings, l.nodes.edges(), q, func(int) int { return n }) + times(works*log2(q), l.reduce(n))
+	t := l.levels(rings, l.nodes.out().next, q, func(int) int { return n }) + times(works*log2(q), l.reduce(n))
 	if q < l.ranks {
 		t += l.stage(n) + l.reduce(n)
 	}
@@ -307,7 +307,7 @@ func (l lane) prefixes(n, works int) float64 {
 // around: each rank passes on n bytes to the next one, until each has had all. That takes
 // as long as one has to go, or as the slowest has to pass on all.
 func (l lane) around(n int) float64 {
-	return max(l.along(n, min(l.nodes.round(), l.ranks-1)), times(l.ranks-1, l.stage(n)))
+	return max(l.along(n, min(l.nodes.out().loop, l.ranks-1)), times(l.ranks-1, l.stage(n)))
 }
 
 // piped: segments go along all ranks. work is what a rank does with one.
@@ -316,7 +316,7 @@ func (l lane) piped(s split, work float64) float64 {
 		return 0
 	}
 	n := s.longest()
-	return l.along(n, l.nodes.edges()) + times(l.ranks-1, work) + times(s.parts-1, l.stage(n)+work)
+	return l.along(n, l.nodes.out().next) + times(l.ranks-1, work) + times(s.parts-1, l.stage(n)+work)
 }
 
 // each returns a rank's part of n bytes.

@@ -23,7 +23,7 @@ var (
 )
 
 func reduceByNodes(name string, part Algorithm) Algorithm {
-	run := func(p group, a Args) error {
+	return byNodes(KindReduce, name, part, func(p group, a Args) error {
 		node := a.Nodes.inside(p)
 		val := a.Send
 		if node.Size() > 1 {
@@ -42,13 +42,5 @@ func reduceByNodes(name string, part Algorithm) Algorithm {
 			}
 		}
 		return part.run(a.Nodes.leaders(p, a.Root), Args{Send: val, Recv: a.Recv, Op: a.Op, Root: a.Nodes.Node(a.Root)})
-	}
-	return Algorithm{
-		Kind: KindReduce, Name: name, NodeAware: true,
-		Cost: func(s Shape) Cost {
-			return nodesCost(s, run, func(node Shape) Cost { return part.Cost(node) }, part.Cost(leadersShape(s)))
-		},
-		time: func(l lane, n int) float64 { return part.time(l.node(), n) + part.time(l.leaders(), n) },
-		run:  run,
-	}
+	})
 }

@@ -62,7 +62,8 @@ type leaving struct {
 	deep int     // the most on a way down that tree
 	fork int     // from the ranks of a node to their children in a binary tree, on the node that sends most
 	down int     // the most on a way down the binary tree
-	next int     // of all messages from each rank to the next one
+	next int     // of all messages from each rank to the next one, up to the last rank
+	loop int     // of those and that from the last rank to the first, if it does not stay
 }
 
 // count fills in what leaves the nodes.
@@ -112,29 +113,20 @@ func (t *Topology) count() {
 			t.next++
 		}
 	}
+	t.loop = t.next
+	if t.node[0] != t.node[size-1] {
+		t.loop++
+	}
 }
 
-// depth, edges and round return how many messages leave a node on the longest way down a
-// binomial tree, and from rank to rank to the last one, and on to the first.
-func (t *Topology) depth() int {
-	if t == nil {
-		return 0
-	}
-	return t.deep
-}
+var nothing leaving // of a single node
 
-func (t *Topology) round() int {
+// out returns what leaves the nodes.
+func (t *Topology) out() *leaving {
 	if t == nil {
-		return 0
+		return &nothing
 	}
-	return t.next + 1
-}
-
-func (t *Topology) edges() int {
-	if t == nil {
-		return 0
-	}
-	return t.next
+	return &t.leaving
 }
 
 // Nodes returns the number of nodes.
