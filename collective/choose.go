@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -133,13 +134,9 @@ func (c *Chooser) Predict(alg *Algorithm, bytes int) float64 {
 	return alg.time(lane{Model: c.model, ranks: c.ranks, nodes: c.nodes}, bytes)
 }
 
-// Explain returns the algorithm for a shape of call, and why it is that one in words.
-func (c *Chooser) Explain(k Kind, bytes int, commutative bool) (alg *Algorithm, why string) {
-	return c.ExplainOp(k, bytes, &Op{Commutative: commutative})
-}
-
-// ExplainOp is Explain for a given operator.
-func (c *Chooser) ExplainOp(k Kind, bytes int, op *Op) (alg *Algorithm, why string) {
+// Explain returns the algorithm for a vector (see Shape.Bytes) and an operator, of which only what it asks
+// of an algorithm counts, and why it is that one in words.
+func (c *Chooser) Explain(k Kind, bytes int, op *Op) (alg *Algorithm, why string) {
 	d := demandOf(op, c.ranks)
 	alg = c.choose(k, bytes, d)
 	type other struct {
@@ -160,15 +157,7 @@ func (c *Chooser) ExplainOp(k Kind, bytes int, op *Op) (alg *Algorithm, why stri
 	case len(others) == 0:
 		return alg, "there is no other"
 	}
-	slices.SortStableFunc(others, func(a, b other) int {
-		switch {
-		case a.time < b.time:
-			return -1
-		case a.time > b.time:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(others, func(a, b other) int { return cmp.Compare(a.time, b.time) })
 	var words []string
 	for _, o := range others[:min(2, len(others))] {
 		words = append(words, fmt.Sprintf("%s %v", o.name, rounded(o.time)))

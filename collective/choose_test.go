@@ -48,7 +48,7 @@ func TestChooseSuits(t *testing.T) {
 					if op.Whole != nil && !kind.Reduces() {
 						continue
 					}
-					alg, why := NewChooser(m, ranks, topology).ExplainOp(kind, n, &op)
+					alg, why := NewChooser(m, ranks, topology).Explain(kind, n, &op)
 					op.Left = func(inout, in []byte) {}
 					if alg.Kind != kind || why == "" || !alg.SuitsOp(ranks, topology, &op) {
 						t.Fatalf("%v of %d bytes on %v, operator that %s: %s, because %q", kind, n, nodes, what, alg.Name, why)
@@ -86,10 +86,10 @@ func TestChooseLeaders(t *testing.T) {
 		nodes = append(nodes, i/8)
 	}
 	for _, kind := range []Kind{KindBarrier, KindAllreduce, KindAllgather} {
-		if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(kind, 32, true); alg.Name != "leaders" {
+		if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(kind, 32, &Op{Commutative: true}); alg.Name != "leaders" {
 			t.Errorf("%v on 4 nodes: %s, %s", kind, alg.Name, why)
 		}
-		if alg, why := NewChooser(m, 32, nil).Explain(kind, 32, true); alg.NodeAware || strings.Contains(why, "leaders") {
+		if alg, why := NewChooser(m, 32, nil).Explain(kind, 32, &Op{Commutative: true}); alg.NodeAware || strings.Contains(why, "leaders") {
 			t.Errorf("%v on one node: %s, %s", kind, alg.Name, why)
 		}
 	}
@@ -98,10 +98,10 @@ func TestChooseLeaders(t *testing.T) {
 	for i := range nodes {
 		nodes[i] = i % 4
 	}
-	if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(KindAllreduce, 1<<20, true); !alg.NodeAware {
+	if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(KindAllreduce, 1<<20, &Op{Commutative: true}); !alg.NodeAware {
 		t.Errorf("long allreduce on ranks dealt out in turn: %s, %s", alg.Name, why)
 	}
-	if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(KindAllreduce, 1<<20, false); alg.NodeAware {
+	if alg, why := NewChooser(m, 32, NewTopology(nodes)).Explain(KindAllreduce, 1<<20, &Op{Commutative: false}); alg.NodeAware {
 		t.Errorf("the same, with an operator that does not commute: %s, %s", alg.Name, why)
 	}
 }

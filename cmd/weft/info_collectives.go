@@ -146,7 +146,7 @@ func (i *collectivesInfo) fill(sizes []int) {
 				}
 				size, s.Bytes = 0, 0
 			}
-			alg, why := i.chooser.Explain(kind, s.Bytes, true)
+			alg, why := i.chooser.Explain(kind, s.Bytes, &collective.Op{Commutative: true})
 			i.Choices = append(i.Choices, choiceInfo{kind.String(), size, alg.Name, i.chooser.Predict(alg, s.Bytes), why, forced})
 		}
 	}

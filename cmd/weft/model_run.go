@@ -153,7 +153,7 @@ func (net *machine) predict(alg *collective.Algorithm, ranks, size int) (predict
 		choice = 0
 	}
 	chooser := collective.NewChooser(&net.Model, ranks, s.Nodes)
-	chosen, _ := chooser.Explain(alg.Kind, choice, true)
+	chosen, _ := chooser.Explain(alg.Kind, choice, &collective.Op{Commutative: true})
 	p.Chosen = chosen == alg
 	if alg.Kind == collective.KindAlltoallv {
 		s.Bytes /= ranks // of one rank

@@ -121,7 +121,7 @@ func TestChosenAlgorithmsGrowSlowly(t *testing.T) {
 			}
 			s := modelShape(kind, 4096, 1)
 			fewest = min(fewest, alg.Cost(s).Steps)
-			if best, _ := chooser.Explain(kind, s.Bytes, true); best == alg {
+			if best, _ := chooser.Explain(kind, s.Bytes, &collective.Op{Commutative: true}); best == alg {
 				chosen = alg.Cost(s).Steps
 			}
 		}

@@ -348,10 +348,10 @@ func selected(t *testing.T, w World, kind collective.Kind) {
 // another algorithm.
 func changes(kind collective.Kind, ranks int) (lengths []int) {
 	c := collective.NewChooser(collective.NewModel(collective.Ethernet, collective.Ethernet), ranks, nil)
-	last, _ := c.Explain(kind, 1, true)
+	last, _ := c.Explain(kind, 1, &collective.Op{Commutative: true})
 	for k := range 20 {
 		for _, n := range []int{2 << k, 3 << k} {
-			if alg, _ := c.Explain(kind, n, true); alg != last {
+			if alg, _ := c.Explain(kind, n, &collective.Op{Commutative: true}); alg != last {
 				last, lengths = alg, append(lengths, n)
 			}
 		}
