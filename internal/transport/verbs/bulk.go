@@ -134,19 +134,25 @@ func (t *Transport) startWrites(c *conn, h *wire.Header, payload []byte, token u
 	if len(payload) >= t.tune.split && c.hasKeys(name) {
 		rails = len(c.eps)
 	}
+	// The message goes before the registration, which would be for nothing each time that there is no room for it.
+	whole := len(c.eps) == 1 && len(payload) <= c.chunk && h.Seq == c.framesOut
+	if !whole {
+		if err := t.announce(c, h, len(payload), rails); err != nil {
+			return nil, err
+		}
+	}
 	var l lease
 	direct := t.borrow(&l, payload, 0, rails)
-	longest := t.tune.segment
-	if direct {
-		longest = c.chunk
+	if whole && !direct && len(payload) > t.tune.segment { // it is copied, in more than one write
+		whole = false
+		if err := t.announce(c, h, len(payload), rails); err != nil {
+			return nil, err
+		}
 	}
 	imm := name
-	if len(c.eps) == 1 && len(payload) <= longest && h.Seq == c.framesOut {
+	if whole {
 		imm |= immWhole
 		c.used = true
-	} else if err := t.announce(c, h, len(payload), rails); err != nil {
-		t.giveUp(&l)
-		return nil, err
 	}
 	x := t.newTransfer(c, transferWrite, payload, token)
 	x.lease, x.direct = l, direct

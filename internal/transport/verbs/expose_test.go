@@ -2,7 +2,10 @@ package verbs
 
 import (
 	"bytes"
+	"errors"
 	"testing"
+
+	"github.com/weft-hpc/weft/internal/transport"
 )
 
 // TestWholePayload: a payload that one write brings needs no message, one of several writes, of several rails or
@@ -84,5 +87,36 @@ func TestWholeTooLong(t *testing.T) {
 	contains(t, r[1].down[0], "1001 bytes as the payload for an exposure of 1000")
 	if r[1].landed[0] > 0 {
 		t.Error("the payload was reported")
+	}
+}
+
+// TestNoRoomForTheMessage: a payload that needs a message registers nothing as long as there is no room for it.
+func TestNoRoomForTheMessage(t *testing.T) {
+	_, r := ranksOf(t, 2, options{tune: quick})
+	meet(t, r[0], r[1])
+	src, dst := make([]byte, 1<<20+1), make([]byte, 1<<20+1)
+	region, err := r[1].Expose(0, 7, dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r[1].dest = dst
+	sent := uint32(1)
+	for ; err == nil; sent++ { // until r[1], which does not poll, has no receive left
+		err = r[0].Send(1, eager(0), nil)
+	}
+	h := dataHeader(7, region)
+	h.Seq = sent
+	for range 3 {
+		if err := r[0].SendBulk(1, h, src, 1); !errors.Is(err, transport.ErrAgain) {
+			t.Fatalf("SendBulk: %v, want ErrAgain", err)
+		}
+	}
+	if n := r[0].Stats().Registrations; n != 0 {
+		t.Errorf("%d registrations for a payload that was not begun", n)
+	}
+	poll(t, "room", func() bool { return !errors.Is(r[0].SendBulk(1, h, src, 1), transport.ErrAgain) }, r...)
+	poll(t, "the payload", func() bool { return r[1].landed[0] == 1 && r[0].sent[1] == 1 }, r...)
+	if n := r[0].Stats().Registrations; n != 1 {
+		t.Errorf("%d registrations for one payload", n)
 	}
 }
