@@ -191,7 +191,7 @@ func TestMakeArgs(t *testing.T) {
 // processor of its own, and the hosts reach each other.
 func TestNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
+		t.Skip("network namespaces need root: sudo go test ./bench/compare")
 	}
 	n := &network{}
 	if err := n.up(); err != nil {

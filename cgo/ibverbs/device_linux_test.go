@@ -87,7 +87,7 @@ func TestGIDsAreTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.LinkLayer != rdma.LinkEthernet {
-		t.Skip("the addresses of InfiniBand ports are not tried: this wants RoCE")
+		t.Skip("the addresses of InfiniBand ports are not tried: this wants RoCE, as make test-rdma has in a VM")
 	}
 	if err := d.tryGIDs(port, table); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestDescriptorsAreNotInherited(t *testing.T) {
 func TestPortDown(t *testing.T) {
 	d, port := realDevice(t, Direct)
 	if d.info.Driver != driverRXE || os.Getuid() != 0 {
-		t.Skip("only the network interface of soft-RoCE is taken down, by root")
+		t.Skip("only the network interface of soft-RoCE is taken down, by root: run it as root on such a device, as make test-rdma does")
 	}
 	netdev := d.p.sysfs.parent(d.info.Name)
 	ip := func(args ...string) {
@@ -267,7 +267,7 @@ func waitEvent(t *testing.T, d *device, want rdma.EventType, port int) {
 func TestMemlock(t *testing.T) {
 	name, _ := realSpec(t)
 	if os.Getuid() != 0 {
-		t.Skip("only root can drop the right to lock memory")
+		t.Skip("only root can drop the right to lock memory: run it as root, as make test-rdma does")
 	}
 	for limit, want := range map[int][]string{
 		1 << 20: {"cannot lock 4 MiB", "the limit of locked memory is 1 MiB", "ulimit -l unlimited", "ENOMEM"},
@@ -298,11 +298,11 @@ func TestMemlock(t *testing.T) {
 	}
 }
 
-// TestMemlockChild is the child of TestMemlock.
+// TestMemlockChild is the child of TestMemlock. By itself it is no test.
 func TestMemlockChild(t *testing.T) {
 	name := os.Getenv("WEFT_TEST_MEMLOCK")
 	if name == "" {
-		t.Skip("it is run by TestMemlock")
+		return
 	}
 	d, err := New(Options{}).Open(name)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // under agents. What they say of weftrun must hold there too.
 func TestTheSameUnderAgents(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes as long as all the others")
+		t.Skip("it takes as long as all the others: run it without -short")
 	}
 	// These are about one host: which processors it has, what a plan for it looks like,
 	// and the descriptors and ignored signals that ranks get from weftrun itself.
