@@ -25,7 +25,7 @@ func (c *Comm) SplitNUMA(ctx context.Context) (*Comm, error) {
 func (c *Comm) splitHost(ctx context.Context, call string, part func(topo.Core) int) (*Comm, error) {
 	cores, err := ownCores()
 	if err != nil {
-		return nil, c.refuse(ctx, call, c.errorf(call, err, "the kernel tells of processors in /sys/devices/system"))
+		return nil, c.refuse(ctx, call, c.errorf(call, err, "make /sys/devices/system readable, where the kernel tells of processors"))
 	}
 	host, err := c.SplitNode(ctx)
 	if err != nil {

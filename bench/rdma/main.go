@@ -121,11 +121,11 @@ func choose(ctx context.Context, o options) (choice, error) {
 	if c.Error != "" {
 		return choice{}, errors.New(c.Error)
 	}
+	if c.Value.Device == "" {
+		return choice{}, fmt.Errorf("%s info tells of no RDMA device that a job would get; %s check says what is wrong with those there are", o.weft, o.weft)
+	}
 	if o.device != "" && o.device != c.Value.Device {
 		return choice{}, fmt.Errorf("a job would get %s, not %s; this measures the device that a job gets", c.Value.Device, o.device)
-	}
-	if c.Value.Device == "" {
-		return choice{}, fmt.Errorf("%s info tells of no RDMA device that a job would get", o.weft)
 	}
 	return c.Value, nil
 }
@@ -146,7 +146,7 @@ type result struct {
 
 func measure(ctx context.Context, o options) error {
 	if o.rounds < 1 {
-		return fmt.Errorf("--rounds %d", o.rounds)
+		return fmt.Errorf("--rounds %d: there must be 1 or more", o.rounds)
 	}
 	c, err := choose(ctx, o)
 	if err != nil {

@@ -3,8 +3,8 @@ package exact
 import "math"
 
 // Elements sets dst[i] to the exact sum of element i of n sources, rounded once. The
-// rules are those of Sum. source returns one of them, which has the length of dst; dst may
-// be one of them, and overlaps none otherwise.
+// rules are those of Sum, but a NaN of a single source may keep its payload. source returns
+// one of them, which has the length of dst; dst may be one of them, and overlaps none otherwise.
 //
 // Most elements need no Sum: the rounding errors of a plain sum are floats themselves, and if
 // these add up without another error, which is what is checked, one rounding of
