@@ -62,13 +62,13 @@ func BenchmarkSlice(b *testing.B) {
 	for _, n := range []int{16, 1000, 100_000} {
 		x, y, z := random[float64](n), random[float64](n), random[float32](n)
 		b.Run(fmt.Sprintf("sum/float64/%d", n), func(b *testing.B) {
-			beside(b, n, func() { var s Sum; Add(&s, x); sink = s.Float64() }, func() { plainSum(x) })
+			beside(b, n, func() { var s Sum; Add(&s, x); sink = Round[float64](&s) }, func() { plainSum(x) })
 		})
 		b.Run(fmt.Sprintf("sum/float32/%d", n), func(b *testing.B) {
-			beside(b, n, func() { var s Sum; Add(&s, z); sink = s.Float64() }, func() { plainSum(z) })
+			beside(b, n, func() { var s Sum; Add(&s, z); sink = Round[float64](&s) }, func() { plainSum(z) })
 		})
 		b.Run(fmt.Sprintf("dot/float64/%d", n), func(b *testing.B) {
-			beside(b, n, func() { var s Sum; AddProducts(&s, x, y); sink = s.Float64() }, func() { plainDot(x, y) })
+			beside(b, n, func() { var s Sum; AddProducts(&s, x, y); sink = Round[float64](&s) }, func() { plainDot(x, y) })
 		})
 	}
 }
@@ -109,9 +109,9 @@ func BenchmarkElements(b *testing.B) {
 // BenchmarkMerge is what a step of a reduction of Sums costs, and the rounding at its end.
 func BenchmarkMerge(b *testing.B) {
 	var s, o Sum
-	o.AddOne(1)
+	o.addOne(1)
 	for b.Loop() {
 		s.Merge(&o)
 	}
-	sink = s.Float64()
+	sink = Round[float64](&s)
 }

@@ -73,7 +73,7 @@ func roundPair[T Float](a, b float64) T {
 func element[T Float](n int, source func(k int) []T, i int) T {
 	var s Sum
 	for k := range n {
-		s.AddOne(float64(source(k)[i]))
+		s.addOne(float64(source(k)[i]))
 	}
 	return Round[T](&s)
 }

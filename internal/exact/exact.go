@@ -68,12 +68,12 @@ func Add[T Float](s *Sum, terms []T) {
 		return
 	}
 	for _, x := range terms {
-		s.AddOne(float64(x))
+		s.addOne(float64(x))
 	}
 }
 
-// AddOne adds one term.
-func (s *Sum) AddOne(x float64) {
+// addOne adds one term.
+func (s *Sum) addOne(x float64) {
 	b := math.Float64bits(x)
 	mantissa, exponent, ok := split(b)
 	if !ok {
@@ -215,18 +215,12 @@ func (s *Sum) Merge(other *Sum) {
 	s.seen |= other.seen
 }
 
-// Float64 returns the sum, rounded once.
-func (s *Sum) Float64() float64 { return s.round(53, -1074) }
-
-// Float32 returns the sum, rounded once.
-func (s *Sum) Float32() float32 { return float32(s.round(24, -149)) }
-
 // Round returns the sum as a T, rounded once.
 func Round[T Float](s *Sum) T {
 	if T(1<<24+1) == 1<<24 {
-		return T(s.Float32())
+		return T(s.round(24, -149))
 	}
-	return T(s.Float64())
+	return T(s.round(53, -1074))
 }
 
 // nan is the one that all sums have.
