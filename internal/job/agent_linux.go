@@ -328,7 +328,10 @@ func (a *agent) obey(m *message) (started bool, err error) {
 	case msgDisown:
 		a.tree.drop(m.Site)
 	case msgDied:
-		err = a.host.hub.Died(m.Rank, m.Code, m.Text, m.GoesOn)
+		if m.Word != nil {
+			err = a.tree.hearLauncher(m.Word)
+		}
+		err = errors.Join(err, a.host.hub.Died(m.Rank, m.Code, m.Text, m.GoesOn))
 	case msgAborted:
 		err = a.host.hub.Aborted(m.Rank, m.Code, m.Text)
 	case msgLeft:

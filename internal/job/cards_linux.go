@@ -24,6 +24,7 @@ func (s *rootLinks) Send(site int, w *control.Word) {
 // All implements control.Links.
 func (s *rootLinks) All(l control.Lack) {
 	(*supervisor)(s).reached("all joined")
+	s.joined = &control.Word{All: &l}
 	(*supervisor)(s).check(s.host.hub.All(l))
 }
 

@@ -18,7 +18,7 @@ const (
 	msgLaunch                  // Commands: start these agents
 	msgStart                   // start your ranks
 	msgSignal                  // Signal, Ranks
-	msgDied                    // Rank, Code, Text, GoesOn
+	msgDied                    // Rank, Code, Text, GoesOn; Word where all had joined, of which the tree may tell later
 	msgAborted                 // Rank, Code, Text
 	msgLeft                    // Gone: ranks that have said goodbye
 	msgRelease                 // all have said goodbye

@@ -40,6 +40,7 @@ type supervisor struct {
 	notes   *mailbox
 	rec     *record
 	cards   *control.Exchange
+	joined  *control.Word // says that all have; nil before
 	stage   stage
 	next    *time.Timer      // when the stage changes
 	blame   *time.Timer      // when an abort is believed whom it blames

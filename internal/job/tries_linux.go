@@ -187,7 +187,7 @@ func (s *supervisor) mourn(ranks []int) {
 		s.fallen++
 		f := s.rec.of(rank)
 		s.check(s.host.hub.Died(rank, f.code, f.text, true))
-		s.far.tell(&message{Verb: msgDied, Rank: rank, Code: f.code, Text: f.text, GoesOn: true})
+		s.far.tell(&message{Verb: msgDied, Rank: rank, Code: f.code, Text: f.text, GoesOn: true, Word: s.joined})
 	}
 }
 
