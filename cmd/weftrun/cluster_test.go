@@ -74,10 +74,19 @@ func TestAgentsInATree(t *testing.T) {
 			t.Errorf("stdout lacks %q: %s", want, r.out)
 		}
 	}
-	r = run1(t, nil, on(strings.Join(hosts, ","), "--keep-going", "--verbose", "-x", "ACT=adopted", self)...)
-	r.want(t, 122, "host h0 was lost", "host h35 exchanges cards with weftrun itself from here on, not with host h0: ")
-	if got := strings.Count(r.out, "done\n"); got != 35 {
-		t.Errorf("%d ranks are done, want 35: %s", got, r.out)
+	for _, c := range []struct {
+		act  string
+		code int
+		says []string
+	}{
+		{"adopted", 122, []string{"host h0 was lost", "host h35 exchanges cards with weftrun itself from here on, not with host h0: "}},
+		{"outlived", 3, []string{"rank 0 on host h0 (pid "}},
+	} {
+		r = run1(t, nil, on(strings.Join(hosts, ","), "--keep-going", "--verbose", "-x", "ACT="+c.act, self)...)
+		r.want(t, c.code, c.says...)
+		if got := strings.Count(r.out, "done\n"); got != 35 {
+			t.Errorf("%s: %d ranks are done, want 35: %s", c.act, got, r.out)
+		}
 	}
 }
 

@@ -86,6 +86,37 @@ func allCards(c *control.Client, card []byte) ([][]byte, error) {
 	return cards, err
 }
 
+// withoutRank0 has rank 0 end in some way; the others ask for each other's cards when they hear of it.
+func withoutRank0(c *control.Client, end func() int) int {
+	ctx := context.Background()
+	rank := c.Env().Rank
+	if _, err := c.Join(ctx, fmt.Appendf(nil, "card %d", rank), ""); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if rank == 0 {
+		return end()
+	}
+	died := make(chan control.Event, 100)
+	c.Watch(func(e control.Event) { died <- e })
+	if e := <-died; e.Kind != control.RankDied || e.Rank != 0 || !e.GoesOn {
+		fmt.Println("heard:", e)
+		return 1
+	}
+	for r := 1; r < c.Env().Size; r++ {
+		if card, err := c.Card(ctx, r); err != nil || string(card) != fmt.Sprint("card ", r) {
+			fmt.Printf("rank %d: card of %d: %q, %v\n", rank, r, card, err)
+			return 1
+		}
+	}
+	if err := leaveJob(c); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("done")
+	return 0
+}
+
 // acts are what a rank can do. Each returns its exit code.
 var acts = map[string]func(c *control.Client) int{
 	"join": func(c *control.Client) int {
@@ -112,37 +143,15 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
-	// Rank 0 ends its agent, and itself; the others ask for each other's cards when they hear of it.
+	// Rank 0 ends its agent, and itself.
 	"adopted": func(c *control.Client) int {
-		ctx := context.Background()
-		rank := c.Env().Rank
-		if _, err := c.Join(ctx, fmt.Appendf(nil, "card %d", rank), ""); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		if rank == 0 {
+		return withoutRank0(c, func() int {
 			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
 			select {}
-		}
-		died := make(chan control.Event, 100)
-		c.Watch(func(e control.Event) { died <- e })
-		if e := <-died; e.Kind != control.RankDied || e.Rank != 0 || !e.GoesOn {
-			fmt.Println("heard:", e)
-			return 1
-		}
-		for r := 1; r < c.Env().Size; r++ {
-			if card, err := c.Card(ctx, r); err != nil || string(card) != fmt.Sprint("card ", r) {
-				fmt.Printf("rank %d: card of %d: %q, %v\n", rank, r, card, err)
-				return 1
-			}
-		}
-		if err := leaveJob(c); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-		fmt.Println("done")
-		return 0
+		})
 	},
+	// Rank 0 ends, and its agent goes on.
+	"outlived": func(c *control.Client) int { return withoutRank0(c, func() int { return 3 }) },
 	// Rank 0 leaves; rank 1 leaves when it hears of it, which lets both go.
 	"part": func(c *control.Client) int {
 		if _, err := c.Join(context.Background(), nil, ""); err != nil {

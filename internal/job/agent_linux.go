@@ -55,6 +55,7 @@ type agent struct {
 	heard  map[syscall.Signal]time.Time // when the batch system sent us a signal
 	began  bool                         // the ranks were started
 	left   int                          // ranks that have not ended, then
+	over   bool                         // all have, and cards go on between others
 }
 
 // Agent runs an agent and returns its exit code. Args are what follows AgentFlag on its
@@ -269,11 +270,10 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 		if a.tree != nil {
 			a.tree.cards.Flush()
 		}
-		if a.began && a.left == 0 {
+		if a.began && a.left == 0 && !a.over {
+			a.over = true
+			keep.Stop()
 			a.done(children)
-			<-a.gone
-			a.end(children)
-			return
 		}
 	}
 }

@@ -89,7 +89,8 @@ func (s *supervisor) hearFar(n *farNote) {
 // hearAgent takes a message of an agent.
 func (s *supervisor) hearAgent(i int, m *message) {
 	f, st := s.far, s.far.sites[i]
-	if st.state == lost || st.state == done {
+	exchange := m.Verb == msgCards || m.Verb == msgOrphan // goes on where ranks have ended
+	if st.state == lost || st.state == done && !exchange {
 		return
 	}
 	ours := func(rank int) bool { return rank >= 0 && rank < s.plan.Size && f.siteOf[rank] == int32(i) }
