@@ -129,8 +129,10 @@ func (s *supervisor) hearAgent(i int, m *message) {
 		if err := s.hearCards(i, m.Word); err != nil {
 			f.root.Drop(i, err)
 		}
-	case m.Verb == msgOrphan && st.parent >= 0:
-		s.orphaned(i, m.Text)
+	case m.Verb == msgOrphan:
+		if st.parent >= 0 && !f.closed { // else its parent was lost here as well
+			s.orphaned(i, m.Text)
+		}
 	case m.Verb == msgExited && ours(m.Rank) && !s.rec.ranks[m.Rank].ended:
 		s.exited(m.Rank, status{m.Pid, syscall.WaitStatus(m.Status)})
 	case m.Verb == msgSay:
@@ -149,18 +151,23 @@ func (s *supervisor) hearAgent(i int, m *message) {
 // farDown takes the end of a link.
 func (s *supervisor) farDown(i int, err error) {
 	f, st := s.far, s.far.sites[i]
-	if st.state == lost || st.state == done {
+	if st.state == lost {
 		return
 	}
-	st.state = lost
 	why := "its agent ended"
 	if err != nil {
 		why = err.Error()
 	}
+	if st.state == done { // all that it had to say of its ranks is said
+		s.bypass(i, why)
+		return
+	}
+	st.state = lost
 	if !f.began {
 		f.fail(failf(ExitHostLost, "host %s was lost: %s", st.Name, why))
 		return
 	}
+	s.bypass(i, why)
 	s.hostFails(i, ExitHostLost, fmt.Sprintf("host %s was lost, with %s: %s", st.Name, ranksOf(st.Ranks), why))
 }
 

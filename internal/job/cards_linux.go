@@ -46,16 +46,39 @@ func (s *supervisor) hearCards(i int, w *control.Word) error {
 	return s.cards.Hear(i, w)
 }
 
-// orphaned takes a host for a branch of the launcher's, since it has lost its parent.
+// orphaned takes note of a host that has lost its parent.
 func (s *supervisor) orphaned(i int, why string) {
+	if s.plan.Spec.Verbose {
+		st := s.far.sites[i]
+		s.say("host %s exchanges cards with weftrun itself from here on, not with host %s: %s", st.Name, s.far.sites[st.parent].Name, why)
+	}
+	s.adopt(i)
+}
+
+// adopt takes a host for a branch of the launcher's, and has its parent let it go.
+func (s *supervisor) adopt(i int) {
 	st := s.far.sites[i]
 	parent := st.parent
 	st.parent = -1
-	if s.plan.Spec.Verbose {
-		s.say("host %s exchanges cards with weftrun itself from here on, not with host %s: %s", st.Name, s.far.sites[parent].Name, why)
-	}
 	s.cards.Adopt(i)
 	s.far.send(parent, &message{Verb: msgDisown, Site: i})
+}
+
+// bypass has nobody exchange cards through a host whose link has ended: its children are the launcher's, and then
+// its parent lets it go. If it had not joined, the launcher waits for it in vain, so that nobody is told that all have.
+func (s *supervisor) bypass(i int, why string) {
+	f := s.far
+	if f.closed {
+		return
+	}
+	for _, c := range childrenOf(i, len(f.sites)) {
+		if f.sites[c].parent == i {
+			s.orphaned(c, why)
+		}
+	}
+	if f.sites[i].parent >= 0 {
+		s.adopt(i)
+	}
 }
 
 // branches are the sites that the launcher exchanges cards with.

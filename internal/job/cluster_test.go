@@ -351,7 +351,7 @@ func TestHostLost(t *testing.T) {
 		s := &supervisor{plan: plan, notes: newMailbox(), rec: newRecord(3), next: stopped(), blame: stopped(), part: stopped(),
 			speech: newSpeech(new(sync.Mutex), &b), left: 3}
 		s.host = &host{plan: plan, pids: make([]int, 1), hub: control.NewHub(control.Job{Size: 3}, func(control.Report) {})}
-		s.far = &far{plan: plan, siteOf: []int32{-1, 0, 0}, sites: []*site{{Site: plan.Others[0], state: ready}}, root: deafRoot{}, began: true}
+		s.far = &far{plan: plan, siteOf: []int32{-1, 0, 0}, sites: []*site{{Site: plan.Others[0], state: ready, parent: -1}}, root: deafRoot{}, began: true}
 		c.before(s)
 		s.hearFar(&farNote{site: 0, down: true, err: errors.New("silence")})
 		s.hearFar(&farNote{site: 0, message: &message{Verb: msgDone}}) // too late to count

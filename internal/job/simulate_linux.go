@@ -26,7 +26,8 @@ type Simulation struct {
 	Ranks int // of each host
 	Card  int // bytes of a rank's card
 
-	fault func(host int) fault // for tests; may be nil
+	fault     func(host int) fault // for tests; may be nil
+	keepGoing bool                 // the others go on when a host is lost
 
 	plan    *Plan
 	out     *Simulated
@@ -40,6 +41,7 @@ type fault struct {
 	noParent bool // it cannot reach the parent
 	cutAfter int  // its link to the parent ends after so many news of it; 0: it does not
 	dieAfter int  // its agent ends after so many orders; 0: it does not
+	dieLate  bool // its agent ends when it knows that all have joined
 }
 
 // Simulated is what a simulated job took.
@@ -104,7 +106,7 @@ func (t *traffic) Send(member int, b []byte) {
 // Run runs the job.
 func (sim *Simulation) Run() (*Simulated, error) {
 	size := sim.Hosts * sim.Ranks
-	spec := &Spec{Programs: []Program{{Ranks: size, Argv: []string{"none"}}}, Transport: "tcp", Grace: 100 * time.Millisecond, Build: "simulated"}
+	spec := &Spec{Programs: []Program{{Ranks: size, Argv: []string{"none"}}}, Transport: "tcp", Grace: 100 * time.Millisecond, Build: "simulated", KeepGoing: sim.keepGoing}
 	p := &Plan{Spec: spec, Job: "weft-simulated-" + strconv.Itoa(sim.Hosts), Host: "launcher", Size: size, Secret: control.NewSecret(),
 		programs: make([]int, size), base: baseEnv(os.Environ()), dir: "/", traffic: new(traffic)}
 	var hosts [][]int
@@ -127,6 +129,7 @@ func (sim *Simulation) Run() (*Simulated, error) {
 			out.Phases = append(out.Phases, Phase{name, now.Sub(last)})
 			last = now
 		}}
+	s.rec.goesOn = spec.KeepGoing
 	s.speech = newSpeech(new(sync.Mutex), &said)
 	sinks := newSinks(func(error) {})
 	var err error
@@ -143,12 +146,12 @@ func (sim *Simulation) Run() (*Simulated, error) {
 	sim.group.Wait()
 	s.mark("links closed")
 	s.speech.close()
-	if code != 0 {
-		return nil, fmt.Errorf("the simulated job ended with code %d: %s", code, said.String())
-	}
 	out.Fetch = sim.exchanged(&out.WireUp)
 	for _, a := range sim.agents {
 		out.Cards += a.fetched
+	}
+	if code != 0 {
+		return out, fmt.Errorf("the simulated job ended with code %d: %s", code, said.String())
 	}
 	return out, err
 }
@@ -157,7 +160,7 @@ func (sim *Simulation) Run() (*Simulated, error) {
 func (sim *Simulation) startAgents(f *far) {
 	sim.unwired.Store(int64(len(f.sites)))
 	for i, s := range f.sites {
-		a := &simulated{sim: sim, name: s.Name, orders: newMailboxOf[*message](), news: newMailboxOf[branchNews](), gone: make(chan struct{})}
+		a := &simulated{sim: sim, name: s.Name, wants: make(map[int]int), dead: make(map[int]bool), orders: newMailboxOf[*message](), news: newMailboxOf[branchNews](), gone: make(chan struct{})}
 		if sim.fault != nil {
 			a.fault = sim.fault(i)
 		}
@@ -218,8 +221,10 @@ type simulated struct {
 	tree    *branch
 	as      *assignment
 	ranks   []int
-	wants   int // cards that are on their way
+	wants   map[int]int  // by rank: those here that ask for its card, or will
+	dead    map[int]bool // ranks that died
 	fetched int
+	joined  bool // all have
 	ended   bool // the ranks are
 }
 
@@ -280,6 +285,9 @@ func (a *simulated) run(cfg plane.Config, addrs []string) {
 				_ = a.tree.parent.Close()
 			}
 		}
+		if a.joined && a.fault.dieLate {
+			return
+		}
 		if a.tree != nil {
 			a.tree.cards.Flush()
 		}
@@ -296,8 +304,8 @@ func (a *simulated) obey(m *message) (err error) {
 		a.as = m.Assignment
 		a.ranks, _ = control.Unruns(a.as.Ranks, a.as.Size)
 		a.tree, err = newBranch(branchConfig{way: a.way, plane: a.cfg, name: a.name, size: a.as.Size, own: len(a.ranks), deep: a.as.Deep, kids: a.as.Kids,
-			listen: "127.0.0.1", sent: &a.sent, up: func(m *message) { a.member.Send(encode(m)) }, all: func(control.Lack) { a.sim.wired() },
-			card: func(int, int, []byte) { a.got() }}, a.news)
+			listen: "127.0.0.1", sent: &a.sent, up: func(m *message) { a.member.Send(encode(m)) }, all: func(control.Lack) { a.joined = true; a.sim.wired() },
+			card: func(_, of int, _ []byte) { a.got(of) }}, a.news)
 		if err != nil {
 			return err
 		}
@@ -315,40 +323,74 @@ func (a *simulated) obey(m *message) (err error) {
 		return a.tree.hearLauncher(m.Word)
 	case msgDisown:
 		a.tree.drop(m.Site)
-	case msgRelease, msgSignal: // the latter when the launcher has lost another host, and ends the job
-		if a.ended {
+	case msgDied:
+		if m.Word == nil && !a.joined { // what Join fails for
+			a.end(1 << 8)
 			return nil
 		}
-		a.ended = true
-		for _, r := range a.ranks {
-			a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: uint32(m.Signal)}))
+		if m.Word != nil {
+			err = a.tree.hearLauncher(m.Word)
 		}
-		a.member.Send(encode(&message{Verb: msgDone}))
+		a.dead[m.Rank] = true
+		if a.wants[m.Rank] > 0 {
+			delete(a.wants, m.Rank)
+			a.leave()
+		}
+		return err
+	case msgRelease, msgSignal: // the latter when the launcher has lost another host, and ends the job
+		a.end(uint32(m.Signal))
 	}
 	return nil
+}
+
+// end has the ranks end with a status.
+func (a *simulated) end(status uint32) {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	for _, r := range a.ranks {
+		a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: status}))
+	}
+	a.member.Send(encode(&message{Verb: msgDone}))
 }
 
 // fetch has each rank ask for the cards that it needs in a barrier or a sum over all ranks: of
 // those that are a power of two away, on other hosts.
 func (a *simulated) fetch() {
 	first, n := a.ranks[0], len(a.ranks)
-	a.wants = 1
+	var asks [][2]int
 	for _, r := range a.ranks {
 		for d := 1; d < a.as.Size; d *= 2 {
-			if of := (r + d) % a.as.Size; of < first || of >= first+n {
-				a.wants++
-				a.tree.cards.Ask(r, of)
+			if of := (r + d) % a.as.Size; (of < first || of >= first+n) && !a.dead[of] {
+				a.wants[of]++
+				asks = append(asks, [2]int{r, of})
 			}
 		}
 	}
-	a.fetched--
-	a.got()
+	if len(asks) == 0 {
+		a.leave()
+	}
+	for _, ask := range asks {
+		a.tree.cards.Ask(ask[0], ask[1])
+	}
 }
 
-// got counts a card that came; with the last one the ranks say goodbye.
-func (a *simulated) got() {
+// got counts a card that came.
+func (a *simulated) got(of int) {
+	if a.wants[of] == 0 {
+		return // its rank has died meanwhile
+	}
 	a.fetched++
-	if a.wants--; a.wants > 0 {
+	if a.wants[of]--; a.wants[of] == 0 {
+		delete(a.wants, of)
+		a.leave()
+	}
+}
+
+// leave has the ranks say goodbye when no card is wanted any more.
+func (a *simulated) leave() {
+	if len(a.wants) > 0 {
 		return
 	}
 	m := &message{Verb: msgReport}

@@ -65,6 +65,46 @@ func TestSimulateFaults(t *testing.T) {
 	}
 }
 
+// TestSimulateLostInTheMiddle: where the job goes on, cards of hosts below a lost one are fetched another way.
+func TestSimulateLostInTheMiddle(t *testing.T) {
+	// host32 is below host0, and hosts from 1056 on below host32.
+	const hosts, dies = 1060, 32
+	sim := &Simulation{Hosts: hosts, Ranks: 1, Card: 60, keepGoing: true, fault: func(i int) fault { return fault{dieLate: i == dies} }}
+	s, err := sim.Run()
+	if err == nil || !strings.Contains(err.Error(), "host host32 was lost") {
+		t.Fatal(err)
+	}
+	want := wantedCards(hosts, 1)
+	for d := 1; d < hosts; d *= 2 {
+		want -= 2 // what its rank fetches, and who fetches from it
+	}
+	if s.Cards != want {
+		t.Errorf("%d cards, want %d", s.Cards, want)
+	}
+}
+
+// TestSimulateLostBeforeJoin: nobody is told that all have joined when a host is lost that has not.
+func TestSimulateLostBeforeJoin(t *testing.T) {
+	for _, dies := range []int{0, 32, 33, 34} {
+		start := 2 // after its assignment
+		if parentOf(dies) >= 0 {
+			start = 3 // and where its parent is
+		}
+		sim := &Simulation{Hosts: 35, Ranks: 1, Card: 60, keepGoing: true, fault: func(i int) (f fault) {
+			if i == dies {
+				f.dieAfter = start
+			}
+			return f
+		}}
+		if _, err := sim.Run(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("host host%d was lost", dies)) {
+			t.Error(err)
+		}
+		if n := sim.unwired.Load(); n != 35 {
+			t.Errorf("host%d is lost: %d hosts were told that all have joined", dies, 35-n)
+		}
+	}
+}
+
 // again returns the same simulation, to be run.
 func (sim *Simulation) again() *Simulation {
 	return &Simulation{Hosts: sim.Hosts, Ranks: sim.Ranks, Card: sim.Card, fault: sim.fault}
