@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/weft-hpc/weft/internal/batch"
@@ -47,14 +46,7 @@ func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
 
 // batchLeft asks the batch system how long its job may still run.
 func batchLeft(ctx context.Context) (time.Duration, bool) {
-	const wait = 5 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	src := batch.System()
-	src.Run = func(name string, args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, name, args...).Output()
-		return string(out), err
-	}
+	src := batch.Asking(ctx)
 	job := &batch.Job{System: "Slurm", ID: os.Getenv("SLURM_JOB_ID")}
 	if job.ID == "" { // in a step, Slurm's variables tell of the step, and Find would not take them for a job
 		var err error

@@ -2,11 +2,6 @@ package job
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os/exec"
-	"syscall"
 	"time"
 
 	"github.com/weft-hpc/weft/internal/batch"
@@ -15,9 +10,6 @@ import (
 // How the ranks learn when the job's time ends: the limit of the batch job, or
 // --timeout, whichever comes first.
 
-// askWait bounds what is waited for a batch system's answer.
-const askWait = 5 * time.Second
-
 // askLeft asks the batch system, if there is one, without waiting.
 func (s *supervisor) askLeft() {
 	b := s.plan.Batch
@@ -25,39 +17,9 @@ func (s *supervisor) askLeft() {
 		return
 	}
 	go func() { // it ends with the process, if the batch system is slow
-		left := b.TimeLeft(asking())
+		left := b.TimeLeft(batch.Asking(context.Background()))
 		s.notes.put(note{left: &left})
 	}()
-}
-
-// asking is the real world, batch systems' commands included.
-func asking() batch.Source {
-	src := batch.System()
-	src.Run = ask
-	return src
-}
-
-// ask runs a command and returns what it says. The supervisor, which reaps all children,
-// may take its exit status away from us.
-func ask(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), askWait)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	b, err := io.ReadAll(io.LimitReader(out, 1<<20))
-	if errWait := cmd.Wait(); err == nil && !errors.Is(errWait, syscall.ECHILD) {
-		err = errWait
-	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("no answer within %v", askWait)
-	}
-	return string(b), err
 }
 
 // learnLeft takes the batch system's answer.
