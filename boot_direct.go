@@ -15,11 +15,9 @@ import (
 // initializeDirect makes the world of a process that weftrun did not start: of one that was
 // started together with others, or of one alone.
 func initializeDirect(ctx context.Context, cfg *config) (*World, error) {
-	home, _ := os.UserHomeDir() // where none is known, and one is needed, the error names the file
-	rank, err := direct.Join(ctx, direct.System{
-		Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home, Exit: os.Exit, Segment: shm.Create,
-		Left: batchLeft, Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) },
-	})
+	sys := direct.ThisProcess(shm.Create)
+	sys.Left = batchLeft
+	rank, err := direct.Join(ctx, sys)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -34,12 +33,7 @@ func findJob(ctx context.Context) (*checkJob, error) {
 	if client != nil {
 		return &checkJob{client: client}, nil
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "/"
-	}
-	r, err := direct.Join(ctx, direct.System{Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home,
-		Exit: os.Exit, Segment: shm.Create, Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) }})
+	r, err := direct.Join(ctx, direct.ThisProcess(shm.Create))
 	if err != nil || r == nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@
 // # Who ends the job
 //
 // Nobody but the ranks themselves, so each one has a guard: when a rank is lost, or the job is
-// aborted, or rank 0 is gone, a rank that has not ended after Grace ends itself.
+// aborted, or rank 0 is gone, a rank that has not ended some seconds later ends itself.
 //
 // # What it does not do
 //
@@ -50,8 +50,8 @@ import (
 )
 
 const (
-	// Grace is what a rank gets to end by itself after the job has failed.
-	Grace = 5 * time.Second
+	// guardWait is what a rank gets to end by itself after the job has failed.
+	guardWait = 5 * time.Second
 	// meetWait bounds the time in which all ranks must come, from the first on.
 	meetWait = 2 * time.Minute
 
@@ -72,9 +72,16 @@ type System struct {
 	// have to wait. Nil is as good as not told.
 	Left func(ctx context.Context) (left time.Duration, ok bool)
 
-	grace time.Duration                  // 0: Grace
+	grace time.Duration                  // 0: guardWait
 	host  func() (card, error)           // nil: this one
 	adopt func(fd int) (*os.File, error) // nil: inherited
+}
+
+// ThisProcess is what the calling process has around it, but for Left.
+func ThisProcess(segment func(name string, n int, arena int64) (*os.File, error)) System {
+	home, _ := os.UserHomeDir() // where none is known, and one is needed, the error names the file
+	return System{Getenv: os.Getenv, Setenv: os.Setenv, Unsetenv: os.Unsetenv, Home: home, Exit: os.Exit, Segment: segment,
+		Notice: func(line string) { fmt.Fprintln(os.Stderr, "weft: "+line) }}
 }
 
 // place is where this process is, and how it hears from rank 0.
@@ -267,7 +274,7 @@ func (r *Rank) Heard(e control.Event) {
 		return
 	}
 	r.guard.Do(func() {
-		grace := Grace
+		grace := guardWait
 		if r.sys.grace > 0 {
 			grace = r.sys.grace
 		}

@@ -305,7 +305,7 @@ func TestBadInvitations(t *testing.T) {
 		if r != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want an error with %q", err, c.want)
 		}
-		delete(p.env, VarStarted)
+		delete(p.env, varStarted)
 		if err := os.RemoveAll(at.file); err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +313,7 @@ func TestBadInvitations(t *testing.T) {
 	p.Home = filepath.Join(home, "none")
 	for rank := range 2 {
 		p.env["SLURM_PROCID"] = fmt.Sprint(rank)
-		delete(p.env, VarStarted)
+		delete(p.env, varStarted)
 		checkNoHome(t, p)
 	}
 }

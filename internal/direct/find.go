@@ -11,9 +11,9 @@ import (
 	"github.com/weft-hpc/weft/internal/pmi"
 )
 
-// VarStarted names the rank that has taken its place, by what it had in common with the
+// varStarted names the rank that has taken its place, by what it had in common with the
 // others. What it starts inherits the variables of the batch system, and is no rank.
-const VarStarted = "WEFT_STARTED"
+const varStarted = "WEFT_STARTED"
 
 // find reads this process's place. It is nil when there is none, or it is a place
 // for one alone.
@@ -27,13 +27,13 @@ func find(ctx context.Context, sys *System) (*place, error) {
 		if err != nil || step == nil {
 			return nil, err
 		}
-		return step, sys.Setenv(VarStarted, step.about)
+		return step, sys.Setenv(varStarted, step.about)
 	}
 	// A manager's word counts more. Slurm gives both.
 	p := &place{rank: at.Rank, size: at.Size, about: "started by a process manager (PMI)", oneHost: step != nil && step.oneHost}
 	if step != nil {
 		p.about = step.about + ", by PMI"
-		if err := sys.Setenv(VarStarted, step.about); err != nil {
+		if err := sys.Setenv(varStarted, step.about); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +75,7 @@ func findStep(sys *System) (*place, error) {
 		return nil, err
 	}
 	about := fmt.Sprintf("step %s of Slurm job %s", step, job)
-	if id >= firstSpecialStep || sys.Getenv(VarStarted) == about {
+	if id >= firstSpecialStep || sys.Getenv(varStarted) == about {
 		return nil, nil
 	}
 	p := &place{about: about}
