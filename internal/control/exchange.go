@@ -251,10 +251,11 @@ func (x *Exchange) take(c Card) {
 func (x *Exchange) Moved() {
 	x.up = Root
 	x.check()
-	x.Reroute()
+	x.rerouteAll()
 }
 
-// Adopt is called, at the root, when a place elsewhere in the tree has lost its parent.
+// Adopt is called, at the root, when a place elsewhere in the tree has lost its parent. It is called for a
+// place that is lost itself as well, after those below it: then the root waits for it in vain, if it had not joined.
 func (x *Exchange) Adopt(place int) {
 	if _, ok := x.grown[place]; !ok {
 		x.grown[place] = x.all
@@ -266,7 +267,7 @@ func (x *Exchange) Adopt(place int) {
 		l := x.lack
 		x.links.Send(place, &Word{All: &l})
 	}
-	x.Reroute()
+	x.rerouteAll()
 }
 
 // Drop is called when a branch has another parent now.
@@ -276,11 +277,11 @@ func (x *Exchange) Drop(branch int) {
 	}
 	delete(x.grown, branch)
 	x.check()
-	x.Reroute()
+	x.rerouteAll()
 }
 
-// Reroute asks again what was asked of somebody who is not nearer to the owner any more.
-func (x *Exchange) Reroute() {
+// rerouteAll asks again what was asked of somebody who is not nearer to the owner any more.
+func (x *Exchange) rerouteAll() {
 	for rank, q := range x.asked {
 		x.reroute(rank, q)
 	}
