@@ -48,12 +48,9 @@ type checkCard struct {
 
 func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err error) {
 	defer func() {
-		closing := j.client.Close()
+		err = errors.Join(err, j.client.Close())
 		if j.direct != nil {
-			closing = errors.Join(closing, j.direct.Close())
-		}
-		if closing != nil {
-			err = errors.Join(err, closing)
+			err = errors.Join(err, j.direct.Close())
 		}
 	}()
 	if j.direct != nil {
