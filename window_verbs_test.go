@@ -34,9 +34,10 @@ func verbsWorld(t *testing.T, n int, kill *func(int), fn func(ctx context.Contex
 	}
 	ts, arenas, opened := make([]transport.Transport, n), make([]*arena.Arena, n), make([]*opener, n)
 	for r, l := range links {
-		if err := l.SetCards(cards); err != nil {
-			t.Fatal(err)
-		}
+		l.FindCards(func(rank int) error {
+			l.Found(rank, cards[rank], nil)
+			return nil
+		})
 		name := fmt.Sprintf("fake%d", r)
 		fabric.AddCard(name, fake.CardOptions{})
 		opened[r] = &opener{Provider: fabric}

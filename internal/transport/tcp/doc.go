@@ -4,7 +4,7 @@
 // # Vocabulary
 //
 // A card says where a rank listens. A rank dials a peer on its first Send to it, and asks
-// for its card then (FindCards), unless it was given all of them (SetCards). A
+// for its card then (FindCards). A
 // connection is up when both ends have proved that they know the job's secret;
 // it then carries a stream of frames, each behind a u64 with its length.
 //

@@ -69,10 +69,16 @@ func exchangeCards(t *testing.T, ends ...*end) {
 		cards[e.cfg.Rank] = e.Card()
 	}
 	for _, e := range ends {
-		if err := e.SetCards(cards); err != nil {
-			t.Fatal(err)
-		}
+		e.knows(cards...)
 	}
+}
+
+// knows gives a rank all cards: whenever it asks, the answer is there.
+func (e *end) knows(cards ...[]byte) {
+	e.FindCards(func(rank int) error {
+		e.Found(rank, cards[rank], nil)
+		return nil
+	})
 }
 
 func jobOf(t *testing.T, n int) []*end {
@@ -319,9 +325,7 @@ func TestDialFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := listenAs(t, Config{Rank: 0, Size: 2, Job: "job", tick: 60 * time.Millisecond})
-			if err := e.SetCards([][]byte{nil, c.card}); err != nil {
-				t.Fatal(err)
-			}
+			e.knows(nil, c.card)
 			ends := []*end{e}
 			if c.other != nil {
 				ends = append(ends, c.other)
@@ -350,9 +354,7 @@ func TestSecondAddress(t *testing.T) {
 	addrs, _ := decodeCard(ends[1].Card())
 	// The same port where nobody listens, and where nobody may.
 	card := encodeCard([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.9.9.9"), addrs[0].Port()), addrs[0]})
-	if err := ends[0].SetCards([][]byte{nil, card}); err != nil {
-		t.Fatal(err)
-	}
+	ends[0].knows(nil, card)
 	works(t, ends[0], ends[1])
 }
 
@@ -431,9 +433,7 @@ func TestPromiseBroken(t *testing.T) {
 		_, _ = c.Read(proof)
 		_, _ = c.Write(liar.verdict(hello, challenge, crossed))
 	}()
-	if err := e.SetCards([][]byte{encodeCard([]netip.AddrPort{netip.MustParseAddrPort(l.Addr().String())}), nil}); err != nil {
-		t.Fatal(err)
-	}
+	e.knows(encodeCard([]netip.AddrPort{netip.MustParseAddrPort(l.Addr().String())}), nil)
 	mustSend(t, e, 0, 0, 0)
 	until(t, "no PeerDown", func() bool { return e.down[0] != nil }, e)
 	if !strings.Contains(e.down[0].Error(), "promised") || e.expect != 0 || e.ticking {
@@ -570,7 +570,7 @@ func TestGoodbyeBeforeDown(t *testing.T) {
 	}
 }
 
-// TestConfig: mistakes are told at Listen and SetCards.
+// TestConfig: mistakes are told at Listen, and a rank that cannot ask for cards sends nothing.
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{
 		{Size: 0, Secret: testSecret}, {Rank: 2, Size: 2, Secret: testSecret}, {Rank: -1, Size: 2, Secret: testSecret},
@@ -587,14 +587,9 @@ func TestConfig(t *testing.T) {
 		t.Errorf("About says %q", e.About())
 	}
 	if err := e.Send(1, &wire.Header{Kind: wire.Eager}, nil); err == nil || err == transport.ErrAgain {
-		t.Errorf("Send before SetCards: %v", err)
+		t.Errorf("Send before FindCards: %v", err)
 	}
-	if e.SetCards(nil) == nil || e.SetCards([][]byte{nil, []byte("nonsense")}) == nil {
-		t.Error("bad cards are taken")
-	}
-	if err := e.SetCards([][]byte{nil, nil}); err != nil {
-		t.Error(err)
-	}
+	e.knows(nil, nil)
 	if err := e.Send(0, &wire.Header{Kind: wire.Eager}, nil); err == nil {
 		t.Error("a rank sends to itself")
 	}

@@ -160,20 +160,14 @@ func (t *Transport) reach(rank int) (*peer, error) {
 		if rank == t.cfg.Rank {
 			return nil, fmt.Errorf("tcp: rank %d sends to itself", rank)
 		}
-		switch {
-		case t.cards != nil && t.cards[rank] != nil:
-			p.state = dialing
-			p.addrs = t.cards[rank]
-			t.dial(p, attempt{})
-		case t.find != nil:
-			p.state = dialing
-			p.finding, p.expected = true, findTicks
-			t.expect++
-			if err := t.find(rank); err != nil {
-				t.fail(p, fmt.Errorf("tcp: rank %d cannot ask for the card of rank %d: %w", t.cfg.Rank, rank, err))
-			}
-		default:
+		if t.find == nil {
 			return nil, fmt.Errorf("tcp: rank %d has no card of rank %d", t.cfg.Rank, rank)
+		}
+		p.state = dialing
+		p.finding, p.expected = true, findTicks
+		t.expect++
+		if err := t.find(rank); err != nil {
+			t.fail(p, fmt.Errorf("tcp: rank %d cannot ask for the card of rank %d: %w", t.cfg.Rank, rank, err))
 		}
 		t.setTicking()
 		if p.err != nil {

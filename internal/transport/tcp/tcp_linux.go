@@ -68,8 +68,7 @@ type Transport struct {
 	id       identity
 	choice   choice
 	card     []byte
-	cards    [][]netip.AddrPort   // by rank; nil where they are found one by one
-	find     func(rank int) error // asks for a card; nil where there are cards
+	find     func(rank int) error // asks for a card
 	listener int
 	epoll    int
 	timer    int
@@ -190,30 +189,8 @@ func listen(addr netip.Addr) (int, error) {
 // Card returns what the other ranks need to reach this one.
 func (t *Transport) Card() []byte { return t.card }
 
-// SetCards tells where the other ranks listen, by rank. An empty card is a rank
-// that this transport does not reach. It is called once, before the first Send.
-func (t *Transport) SetCards(cards [][]byte) error {
-	if len(cards) != t.cfg.Size {
-		return fmt.Errorf("tcp: %d cards for %d ranks", len(cards), t.cfg.Size)
-	}
-	all := make([][]netip.AddrPort, len(cards))
-	for r, c := range cards {
-		if len(c) == 0 || r == t.cfg.Rank {
-			continue
-		}
-		addrs, err := decodeCard(c)
-		if err != nil {
-			return fmt.Errorf("tcp: card of rank %d: %w", r, err)
-		}
-		all[r] = addrs
-	}
-	t.cards = all
-	return nil
-}
-
-// FindCards takes the place of SetCards where there are too many cards to have them all: find is
-// called at the first Send to a rank, asks for its card without waiting for it, and the answer
-// comes by Found.
+// FindCards sets how this rank learns where another one listens: find is called at the first Send to it, asks for
+// its card without waiting for it, and the answer comes by Found. It is called once, before the first Send.
 func (t *Transport) FindCards(find func(rank int) error) { t.find = find }
 
 // Found is the answer to a call of find: the card of a rank, or why there is none. Any

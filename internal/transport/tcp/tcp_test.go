@@ -10,32 +10,8 @@ import (
 
 var secret = []byte("a secret of this test, 32 bytes.")
 
-// newWorld makes a world whose ranks have all cards.
+// newWorld makes a world whose ranks ask for cards, which come from another goroutine.
 func newWorld(t *testing.T, n int) *transporttest.World {
-	t.Helper()
-	w, ranks, cards := listen(t, n)
-	for _, tr := range ranks {
-		if err := tr.SetCards(cards); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return w
-}
-
-// newAskingWorld makes a world whose ranks ask for cards, which come from another goroutine.
-func newAskingWorld(t *testing.T, n int) *transporttest.World {
-	t.Helper()
-	w, ranks, cards := listen(t, n)
-	for _, tr := range ranks {
-		tr.FindCards(func(rank int) error {
-			go tr.Found(rank, cards[rank], nil)
-			return nil
-		})
-	}
-	return w
-}
-
-func listen(t *testing.T, n int) (*transporttest.World, []*tcp.Transport, [][]byte) {
 	t.Helper()
 	ranks := make([]*tcp.Transport, n)
 	cards := make([][]byte, n)
@@ -53,9 +29,13 @@ func listen(t *testing.T, n int) (*transporttest.World, []*tcp.Transport, [][]by
 			t.Error(err)
 		}
 	}
-	return w, ranks, cards
+	for _, tr := range ranks {
+		tr.FindCards(func(rank int) error {
+			go tr.Found(rank, cards[rank], nil)
+			return nil
+		})
+	}
+	return w
 }
 
 func TestConformance(t *testing.T) { transporttest.Run(t, newWorld) }
-
-func TestConformanceAsking(t *testing.T) { transporttest.Run(t, newAskingWorld) }

@@ -66,9 +66,10 @@ func openLinks(t testing.TB, n int) []*tcp.Transport {
 		links[r], cards[r] = tr, tr.Card()
 	}
 	for _, tr := range links {
-		if err := tr.SetCards(cards); err != nil {
-			t.Fatal(err)
-		}
+		tr.FindCards(func(rank int) error {
+			tr.Found(rank, cards[rank], nil)
+			return nil
+		})
 	}
 	return links
 }
