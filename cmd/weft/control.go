@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-hpc/weft/cgo/zmq"
+	"github.com/weft-hpc/weft/internal/job"
 	"github.com/weft-hpc/weft/internal/plane"
 )
 
@@ -29,6 +30,7 @@ priority, as in a job they are on other hosts.
 zmq is there in a build with -tags zmq.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			job.LeaveProcessors() // as weftrun does, here and as an agent
 			if play {
 				return playMembers(cmd.InOrStdin(), cmd.OutOrStdout())
 			}

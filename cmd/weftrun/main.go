@@ -22,6 +22,7 @@ func main() {
 		job.Keep(os.Stdin)
 		return
 	}
+	job.LeaveProcessors()
 	if len(os.Args) > 1 && os.Args[1] == job.AgentFlag { // weftrun itself starts this, on another host
 		os.Exit(job.Agent(os.Args[2:], os.Stdin, os.Stderr, version(), shm.Create))
 	}

@@ -1,6 +1,15 @@
 package job
 
-import "github.com/weft-hpc/weft/internal/topo"
+import (
+	"runtime"
+
+	"github.com/weft-hpc/weft/internal/topo"
+)
+
+// LeaveProcessors has this process run on half of the processors that it may use, and on four at most. Who passes a flood
+// of output on would take all there are, from ranks and from who takes its messages: on two cores one in a
+// hundred small ones waited three times as long for that (weft bench control), and little more was passed on.
+func LeaveProcessors() { runtime.GOMAXPROCS(min(4, max(1, runtime.NumCPU()/2))) }
 
 // What the smallest of ranks takes. Real ones take more; these only tell what is
 // impossible.
