@@ -270,6 +270,10 @@ func (x *Exchange) Adopt(place int) {
 	x.rerouteAll()
 }
 
+// Refuse is called, at the root, when a rank has died: if not all have joined by then, nobody is told that they have. Each
+// Join fails, for the death, however that and what the tree says overtake each other.
+func (x *Exchange) Refuse() { x.missing++ }
+
 // Drop is called when a branch has another parent now.
 func (x *Exchange) Drop(branch int) {
 	if done, ok := x.grown[branch]; ok && !done {

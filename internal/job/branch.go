@@ -126,8 +126,8 @@ func (b *branch) join(addrs []string) {
 	})
 }
 
-// hear takes what has happened on the links.
-func (b *branch) hear() error {
+// hear takes what has happened on the links. Who says what it must not holds up nobody else.
+func (b *branch) hear() (all error) {
 	for _, n := range b.news.take() {
 		switch {
 		case n.member != nil:
@@ -150,11 +150,11 @@ func (b *branch) hear() error {
 				err = b.cards.Hear(n.from, m.Word)
 			}
 			if err != nil {
-				return fmt.Errorf("the exchange of cards with host %s: %w", b.nameOf(n.from), err)
+				all = errors.Join(all, fmt.Errorf("the exchange of cards with host %s: %w", b.nameOf(n.from), err))
 			}
 		}
 	}
-	return nil
+	return all
 }
 
 // fell takes the end of a link. That of a child is for the child to tell the launcher of.

@@ -42,6 +42,8 @@ type fault struct {
 	cutAfter int  // its link to the parent ends after so many news of it; 0: it does not
 	dieAfter int  // its agent ends after so many orders; 0: it does not
 	dieLate  bool // its agent ends when it knows that all have joined
+	loseRank bool // its first rank ends when its ranks have joined
+	joinLate bool // its ranks join when they hear that another one has died
 }
 
 // Simulated is what a simulated job took.
@@ -316,14 +318,20 @@ func (a *simulated) obey(m *message) (err error) {
 		}
 		a.tree.join(m.Addrs)
 	case msgStart:
-		for _, r := range a.ranks {
-			a.tree.cards.Join(r, make([]byte, a.sim.Card), "")
+		if !a.fault.joinLate {
+			a.join()
+		}
+		if a.fault.loseRank {
+			a.member.Send(encode(&message{Verb: msgExited, Rank: a.ranks[0], Pid: 1, Status: 1 << 8}))
 		}
 	case msgCards:
 		return a.tree.hearLauncher(m.Word)
 	case msgDisown:
 		a.tree.drop(m.Site)
 	case msgDied:
+		if a.fault.joinLate {
+			a.join()
+		}
 		if m.Word == nil && !a.joined { // what Join fails for
 			a.end(1 << 8)
 			return nil
@@ -343,14 +351,22 @@ func (a *simulated) obey(m *message) (err error) {
 	return nil
 }
 
+func (a *simulated) join() {
+	for _, r := range a.ranks {
+		a.tree.cards.Join(r, make([]byte, a.sim.Card), "")
+	}
+}
+
 // end has the ranks end with a status.
 func (a *simulated) end(status uint32) {
 	if a.ended {
 		return
 	}
 	a.ended = true
-	for _, r := range a.ranks {
-		a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: status}))
+	for i, r := range a.ranks {
+		if i > 0 || !a.fault.loseRank { // that one has ended before
+			a.member.Send(encode(&message{Verb: msgExited, Rank: r, Pid: 1, Status: status}))
+		}
 	}
 	a.member.Send(encode(&message{Verb: msgDone}))
 }

@@ -105,6 +105,27 @@ func TestSimulateLostBeforeJoin(t *testing.T) {
 	}
 }
 
+// TestSimulateDeadBeforeAllJoined: a rank dies after its own join, and then the last ones join. Nobody is told that all have, deep
+// in the tree or not: all hear of the death instead.
+func TestSimulateDeadBeforeAllJoined(t *testing.T) {
+	const hosts = 36
+	for _, keepGoing := range []bool{false, true} {
+		for _, dies := range []int{1, 33} {
+			for _, late := range []int{2, 34} {
+				sim := &Simulation{Hosts: hosts, Ranks: 2, Card: 60, keepGoing: keepGoing, fault: func(i int) fault {
+					return fault{loseRank: i == dies, joinLate: i == late}
+				}}
+				if _, err := sim.Run(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank %d on host host%d (pid 1) ended with exit status 1", 2*dies, dies)) {
+					t.Errorf("host%d loses a rank: %v", dies, err)
+				}
+				if n := sim.unwired.Load(); n != hosts {
+					t.Errorf("host%d loses a rank, host%d joins late: %d hosts were told that all have joined", dies, late, hosts-n)
+				}
+			}
+		}
+	}
+}
+
 // again returns the same simulation, to be run.
 func (sim *Simulation) again() *Simulation {
 	return &Simulation{Hosts: sim.Hosts, Ranks: sim.Ranks, Card: sim.Card, fault: sim.fault}

@@ -404,6 +404,7 @@ func (s *supervisor) tell() {
 	}
 	s.stage = told
 	s.next.Reset(s.plan.Spec.Grace)
+	s.cards.Refuse()
 	switch {
 	case f.whole:
 		s.check(s.host.hub.Aborted(-1, f.code, f.text))

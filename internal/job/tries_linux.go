@@ -183,6 +183,7 @@ func (s *supervisor) judge(first bool) {
 
 // mourn tells the others of ranks that have failed and ended.
 func (s *supervisor) mourn(ranks []int) {
+	s.cards.Refuse()
 	for _, rank := range ranks {
 		s.fallen++
 		f := s.rec.of(rank)
