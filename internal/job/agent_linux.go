@@ -56,6 +56,7 @@ type agent struct {
 	began  bool                         // the ranks were started
 	left   int                          // ranks that have not ended, then
 	over   bool                         // all have, and cards go on between others
+	failed bool                         // over, because the ranks could not run
 }
 
 // Agent runs an agent and returns its exit code. Args are what follows AgentFlag on its
@@ -236,12 +237,9 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 			for _, m := range a.orders.take() {
 				started, err := a.obey(m)
 				if err != nil {
+					keep.Stop()
 					a.fail(err, children)
-					<-a.gone
-					a.end(children)
-					return
-				}
-				if started {
+				} else if started {
 					keep.Reset(keeperDelay)
 				}
 			}
@@ -249,10 +247,8 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 			a.readNotes()
 		case <-a.news.some:
 			if err := a.tree.hear(); err != nil {
+				keep.Stop()
 				a.fail(failf(ExitSetup, "%w", err), children)
-				<-a.gone
-				a.end(children)
-				return
 			}
 		case <-a.hold.C:
 			a.tellHeld()
@@ -279,8 +275,11 @@ func (a *agent) loop(signals, children <-chan os.Signal) {
 }
 
 // obey does what the launcher says. An error means that the ranks of this host
-// cannot run.
+// cannot run. Then no more is done here than to exchange cards, for others.
 func (a *agent) obey(m *message) (started bool, err error) {
+	if a.failed && (a.tree == nil || m.Verb != msgCards && m.Verb != msgParent && m.Verb != msgDisown && m.Verb != msgDied) {
+		return false, nil
+	}
 	if a.host == nil && m.Verb != msgAssign && m.Verb != msgLaunch && m.Verb != msgFailed {
 		return false, failf(ExitSetup, "weftrun sent message %d before an assignment", m.Verb)
 	}
@@ -478,8 +477,12 @@ func (a *agent) readNotes() {
 	}
 }
 
-// fail ends the ranks of this host, since they cannot run, and says why.
+// fail ends the ranks of this host, since they cannot run, and says why, for the first time.
 func (a *agent) fail(err error, children <-chan os.Signal) {
+	if a.failed {
+		return
+	}
+	a.failed, a.over, a.left = true, true, 0
 	code := ExitSetup
 	if e, ok := errors.AsType[*Error](err); ok {
 		code = e.Code

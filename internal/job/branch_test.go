@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/weft-hpc/weft/internal/control"
@@ -56,5 +57,60 @@ func TestDeathBeforeTheTreeTells(t *testing.T) {
 		if err := hub.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// heard is a link that hands on what it is sent.
+type heard chan *message
+
+func (h heard) Send(b []byte) {
+	m, err := decode(b)
+	if err != nil {
+		panic(err)
+	}
+	h <- m
+}
+func (h heard) Close() error { return nil }
+
+// TestFailedAgentServesTheTree: an agent whose ranks cannot run on says so once, starts nothing, and answers who exchanges cards through it.
+func TestFailedAgentServesTheTree(t *testing.T) {
+	said := make(heard, 10)
+	a := &agent{member: said, up: make(chan struct{}), gone: make(chan struct{}), orders: newMailboxOf[*message](), news: newMailboxOf[branchNews](),
+		notes: newMailbox(), hold: stopped(), host: &host{plan: &Plan{Size: 2}}}
+	close(a.up)
+	var err error
+	if a.tree, err = newBranch(branchConfig{size: 2, own: 1, up: a.send, all: func(control.Lack) {}}, a.news); err != nil {
+		t.Fatal(err)
+	}
+	a.tree.cards.Join(0, []byte("card"), "")
+	if m := <-said; m.Verb != msgCards || m.Word.All == nil {
+		t.Fatalf("it said %+v, not that all of its ranks have joined", m)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		a.loop(nil, nil)
+	}()
+	for _, m := range []*message{
+		{Verb: msgCards, Word: &control.Word{Ask: [][2]int{{7, 1}}}}, // no such rank
+		{Verb: msgCards, Word: &control.Word{Ask: [][2]int{{8, 1}}}},
+		{Verb: msgStart},
+		{Verb: msgCards, Word: &control.Word{Ask: [][2]int{{0, 1}}}},
+	} {
+		a.orders.put(m)
+	}
+	var verbs []verb
+	var last *message
+	for range 3 {
+		last = <-said
+		verbs = append(verbs, last.Verb)
+	}
+	if want := []verb{msgFailed, msgDone, msgCards}; !slices.Equal(verbs, want) || last.Word == nil || len(last.Word.Cards) != 1 || string(last.Word.Cards[0].Bytes) != "card" {
+		t.Errorf("it said %v, want %v; the last: %+v", verbs, want, last)
+	}
+	close(a.gone)
+	<-over
+	if a.began {
+		t.Error("it has started ranks")
 	}
 }

@@ -352,6 +352,7 @@ func TestHostLost(t *testing.T) {
 			speech: newSpeech(new(sync.Mutex), &b), left: 3}
 		s.host = &host{plan: plan, pids: make([]int, 1), hub: control.NewHub(control.Job{Size: 3}, func(control.Report) {})}
 		s.far = &far{plan: plan, siteOf: []int32{-1, 0, 0}, sites: []*site{{Site: plan.Others[0], state: ready, parent: -1}}, root: deafRoot{}, began: true}
+		s.cards = control.NewExchange(3, 1, s.far.branches(), true, (*rootLinks)(s))
 		c.before(s)
 		s.hearFar(&farNote{site: 0, down: true, err: errors.New("silence")})
 		s.hearFar(&farNote{site: 0, message: &message{Verb: msgDone}}) // too late to count

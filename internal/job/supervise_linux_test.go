@@ -51,6 +51,7 @@ func TestEndIsBounded(t *testing.T) {
 	s := &supervisor{plan: &Plan{Spec: &Spec{}, Host: "h", Size: 2, Local: []int{0, 1}}, notes: notes, rec: newRecord(2), next: stopped(), blame: stopped(),
 		speech: newSpeech(new(sync.Mutex), &b), left: 2}
 	s.host = &host{plan: s.plan, pids: make([]int, 2), hub: control.NewHub(control.Job{Size: 2}, func(control.Report) {})}
+	s.cards = control.NewExchange(2, 2, nil, true, (*rootLinks)(s))
 	s.end(failure{rank: -1, code: 3, lost: -1, text: "it is late"})
 	var stages []stage
 	for s.left > 0 {
