@@ -78,7 +78,7 @@ func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err
 		defer l.Close() // after all have left
 		mine.Addr = l.Addr()
 	}
-	hosts, err := j.exchange(ctx, mine)
+	hosts, silent, err := j.exchange(ctx, mine)
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,7 @@ func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err
 			others = append(others, h.Facts)
 		}
 		all = append(all, check.Compare(others)...)
+		all = append(all, silent...)
 	}
 	all = append(all, j.probe(ctx, mine, hosts)...)
 	found := report(w, o, facts, all)
@@ -98,34 +99,38 @@ func (j *checkJob) check(ctx context.Context, o *checkOptions, w io.Writer) (err
 	return found
 }
 
-// exchange returns what all hosts tell, by their first ranks.
-func (j *checkJob) exchange(ctx context.Context, mine *checkCard) ([]*checkCard, error) {
+// exchange returns what all hosts tell, by their first ranks. In a job that goes on without ranks which died there is a
+// finding for each that told nothing before.
+func (j *checkJob) exchange(ctx context.Context, mine *checkCard) (hosts []*checkCard, silent []check.Finding, err error) {
 	b, err := cbor.Marshal(mine)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if _, err := j.client.Join(ctx, b, ""); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var hosts []*checkCard
 	for rank := range j.client.Env().Size {
 		b, err := j.client.Card(ctx, rank)
+		if e, ok := errors.AsType[control.Event](err); ok && e.GoesOn {
+			silent = append(silent, check.Finding{Host: "all hosts", Check: fmt.Sprintf("rank %d", rank), State: check.Unknown, Text: "no word of its host: " + e.Error()})
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(b) == 0 {
 			continue
 		}
 		c := new(checkCard)
 		if err := cbor.Unmarshal(b, c); err != nil {
-			return nil, fmt.Errorf("what rank %d found cannot be read: %w; install one build of weft on all hosts", rank, err)
+			return nil, nil, fmt.Errorf("what rank %d found cannot be read: %w; install one build of weft on all hosts", rank, err)
 		}
 		if c.Facts == nil {
-			return nil, fmt.Errorf("rank %d told of no facts; install one build of weft on all hosts", rank)
+			return nil, nil, fmt.Errorf("rank %d told of no facts; install one build of weft on all hosts", rank)
 		}
 		hosts = append(hosts, c)
 	}
-	return hosts, nil
+	return hosts, silent, nil
 }
 
 // probe tries to reach all other hosts, some at a time.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-hpc/weft/internal/check"
+	"github.com/weft-hpc/weft/internal/control"
 )
 
 // What weft check says of this host, whatever that is, is whole.
@@ -67,6 +68,48 @@ func TestReport(t *testing.T) {
 		if err := report(&out, &c.o, facts, c.all); err != c.err || out.String() != c.want {
 			t.Errorf("got %v and\n%swant\n%s", err, out.String(), c.want)
 		}
+	}
+}
+
+// TestCheckWithoutARank: in a job that goes on, a rank that died keeps nobody waiting, and is named.
+func TestCheckWithoutARank(t *testing.T) {
+	var hub *control.Hub
+	var card []byte
+	hub = control.NewHub(control.Job{Name: "j", Host: "n1", Size: 2, LocalRanks: []int{0}, Layout: control.Layout{{0, 1, 1}}, Transport: "tcp", Secret: control.NewSecret()}, func(r control.Report) {
+		var err error
+		switch {
+		case r.Kind == control.Joined:
+			card = r.Card
+			err = hub.All(control.Lack{})
+		case r.Kind == control.Asked && r.Of == 0:
+			err = hub.Card(0, 0, card)
+		case r.Kind == control.Asked:
+			err = hub.Died(1, 122, "is gone: host n2 was lost", true)
+		case r.Kind == control.Goodbye:
+			err = hub.Release()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	defer hub.Close()
+	line, err := hub.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err = control.Own(line); err != nil {
+		t.Fatal(err)
+	}
+	client, err := control.Dial(line, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := (&checkJob{client: client}).check(t.Context(), &checkOptions{}, &out); err != nil && err != errProblems {
+		t.Error(err)
+	}
+	if want := "all hosts: rank 1: could not tell: no word of its host: rank 1 is gone: host n2 was lost\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("got %s, want %s", out.String(), want)
 	}
 }
 

@@ -57,6 +57,7 @@ type Client struct {
 	closed  bool
 	lack    *Lack                         // of the ranks, once all have joined
 	finding map[int][]func([]byte, error) // by rank: who waits for its card; nil when the line has ended
+	fallen  map[int]Event                 // ranks that the job does without
 	settled chan struct{}                 // closed when lack or first is set
 	failed  chan struct{}                 // closed when first is set
 	freed   chan struct{}                 // closed when all ranks have said goodbye
@@ -114,7 +115,7 @@ func inherited(name, value string, socket bool) (*os.File, error) {
 // Dial takes up a line: it reads the Welcome and says Hello. The client owns
 // both files from here on, also when Dial fails. Segment may be nil.
 func Dial(line, segment *os.File) (*Client, error) {
-	c := &Client{line: line, in: bufio.NewReader(line), finding: make(map[int][]func([]byte, error)), settled: make(chan struct{}),
+	c := &Client{line: line, in: bufio.NewReader(line), finding: make(map[int][]func([]byte, error)), fallen: make(map[int]Event), settled: make(chan struct{}),
 		failed: make(chan struct{}), freed: make(chan struct{}), ended: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	c.env.Segment = segment
@@ -207,7 +208,10 @@ func (c *Client) read() {
 		case card:
 			c.found(f.Rank, f.Card)
 		case died:
-			c.report(Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text, GoesOn: f.GoesOn})
+			e := Event{Kind: RankDied, Rank: f.Rank, Code: f.Code, Text: f.Text, GoesOn: f.GoesOn}
+			if c.report(e); e.GoesOn {
+				c.fell(e)
+			}
 		case aborted:
 			c.report(Event{Kind: Aborted, Rank: f.Rank, Code: f.Code, Text: f.Text})
 		case gone:
@@ -243,6 +247,18 @@ func (c *Client) found(rank int, b []byte) {
 	c.mu.Unlock()
 	for _, f := range waiting {
 		f(b, nil)
+	}
+}
+
+// fell tells who waits for the card of a rank that has died, or will, that none will come.
+func (c *Client) fell(e Event) {
+	c.mu.Lock()
+	c.fallen[e.Rank] = e
+	waiting := c.finding[e.Rank]
+	delete(c.finding, e.Rank)
+	c.mu.Unlock()
+	for _, f := range waiting {
+		f(nil, e)
 	}
 }
 
@@ -327,6 +343,10 @@ func (c *Client) Find(rank int, f func(card []byte, err error)) error {
 	if c.finding == nil {
 		c.mu.Unlock()
 		return errLineEnded
+	}
+	if e, ok := c.fallen[rank]; ok {
+		c.mu.Unlock()
+		return e
 	}
 	first := len(c.finding[rank]) == 0
 	c.finding[rank] = append(c.finding[rank], f)

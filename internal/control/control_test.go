@@ -492,6 +492,36 @@ func TestCardThatNeverComes(t *testing.T) {
 	}
 }
 
+// TestCardOfTheDead: where the job goes on without a rank, who waits for its card hears why none comes.
+func TestCardOfTheDead(t *testing.T) {
+	l := newLocal(t, 2)
+	rawRank(t, l, 1) // has no card
+	l.mu.Lock()
+	mustTell(l.hub.All(Lack{}))
+	l.mu.Unlock()
+	if _, err := l.Clients[0].Join(t.Context(), nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	ask := func() {
+		_, err := l.Clients[0].Card(t.Context(), 1)
+		done <- err
+	}
+	go ask()
+	l.Wait(0, Asked)
+	if err := l.hub.Died(1, 9, "was killed", true); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		err := <-done
+		if e, ok := errors.AsType[Event](err); !ok || e.Rank != 1 || !e.GoesOn || !strings.Contains(err.Error(), "no card of rank 1: rank 1 was killed") {
+			t.Errorf("got %v", err)
+		}
+		go ask() // afterwards, too
+	}
+	<-done
+}
+
 func TestCloseEndsAJoin(t *testing.T) {
 	l := newLocal(t, 2)
 	done := make(chan error)

@@ -187,6 +187,9 @@ func (s *supervisor) mourn(ranks []int) {
 	for _, rank := range ranks {
 		s.fallen++
 		f := s.rec.of(rank)
+		if f.whole {
+			f.text = "is gone: " + f.text
+		}
 		s.check(s.host.hub.Died(rank, f.code, f.text, true))
 		s.far.tell(&message{Verb: msgDied, Rank: rank, Code: f.code, Text: f.text, GoesOn: true, Word: s.joined})
 	}
