@@ -30,6 +30,7 @@ package progress
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,8 @@ type Engine struct {
 	watches []watch // guarded by mu
 	handled []*Op   // that are over, and whose Handlers are not told yet, guarded by mu
 
-	turned time.Time // when the poller last went through the scheduler; the poller's
+	turned time.Time // when a goroutine in here last went through the scheduler, guarded by mu
+	effort int       // since the clock was last looked at for that, guarded by mu
 
 	// The context whose end wakes the poller; the poller's.
 	watched <-chan struct{} // its Done
@@ -349,6 +351,9 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	switch err {
 	case nil:
 		e.seq[peer]++
+		if e.turns(1 + len(a.Payload)>>10) {
+			runtime.Gosched()
+		}
 		if a.Op != nil {
 			a.Op.Err = nil
 			e.finish(a.Op)

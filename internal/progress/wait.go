@@ -135,13 +135,13 @@ func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
 	for polls := e.policy.Polls; ; polls -= burst {
 		e.mu.Lock()
 		busy := e.pollBurst(op, min(burst, polls))
-		turn := e.policy.Turn > 0 && e.polled%turnEvery == 0
+		turn := e.turns(1)
 		e.mu.Unlock()
 		if op.Finished() {
 			return true
 		}
 		if turn {
-			e.turn()
+			runtime.Gosched()
 		}
 		if polls > burst {
 			continue
@@ -166,16 +166,26 @@ func (e *Engine) spin(ctxDone <-chan struct{}, op *Op) bool {
 	}
 }
 
-// turnEvery is how many bursts share one look at the clock for Policy.Turn.
-const turnEvery = 64
-
-// turn goes through the Go scheduler when it is time to.
-func (e *Engine) turn() {
-	if now := time.Now(); now.Sub(e.turned) >= e.policy.Turn {
-		e.turned = now
-		runtime.Gosched()
+// turns tells, with mu held, whether it is time to go through the Go scheduler. effort is
+// roughly what was done since the last call: a burst of polls or a frame counts 1, and so does a KiB.
+func (e *Engine) turns(effort int) bool {
+	if e.policy.Turn == 0 {
+		return false
 	}
+	if e.effort += effort; e.effort < turnEvery {
+		return false
+	}
+	e.effort = 0
+	now := time.Now()
+	if now.Sub(e.turned) < e.policy.Turn {
+		return false
+	}
+	e.turned = now
+	return true
 }
+
+// turnEvery is how much effort shares one look at the clock for Policy.Turn.
+const turnEvery = 64
 
 // maxSleep bounds a sleep, in case a wake-up is lost to a peer's death.
 const maxSleep = 200 * time.Millisecond
