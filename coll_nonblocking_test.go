@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,6 +99,36 @@ func TestCollectiveRequest(t *testing.T) {
 		weft.Isend(s, c, []int{c.Rank() + 1}, (c.Rank()+1)%3, 0)
 		if err := s.Wait(); err != nil || in[0] != (c.Rank()+2)%3+1 {
 			return fmt.Errorf("after a collective: %v, %v", in, err)
+		}
+		return nil
+	})
+}
+
+// To wait for a plan's earlier start leaves the one in progress alone, and several goroutines may wait for one.
+func TestWaitForEarlierStart(t *testing.T) {
+	wefttest.Run(t, 2, func(ctx context.Context, c *weft.Comm) error {
+		v, w := []int64{1}, []int64{0}
+		p, err := weft.PlanAllreduce(c, v, w, weft.Sum[int64]())
+		if err != nil {
+			return err
+		}
+		for i := range 500 {
+			s, s2 := c.Scope(ctx), c.Scope(ctx)
+			r := p.Start(s)
+			if err := s.Wait(); err != nil {
+				return err
+			}
+			v[0] = int64(i)
+			r2 := p.Start(s2)
+			var waiting sync.WaitGroup
+			errs := make([]error, 3)
+			for g, q := range []*weft.Request{r, r2, r2} {
+				waiting.Go(func() { _, errs[g] = q.Wait(ctx) })
+			}
+			waiting.Wait()
+			if err := errors.Join(append(errs, s2.Wait())...); err != nil || w[0] != 2*int64(i) {
+				return fmt.Errorf("start %d: sum %d, %v", i, w[0], err)
+			}
 		}
 		return nil
 	})

@@ -22,7 +22,8 @@ type collRun struct {
 	call             *collCall // of a run that has not recorded its steps, nor may need to
 	share            board.Run // while shared is set
 	shared, quitting bool
-	early            error // of its first step, which start took
+	reduces          bool
+	early            error // of a step that the engine did not take
 }
 
 // record writes down a call's algorithm.
@@ -43,48 +44,84 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 		r.failed = err
 		return r
 	}
-	defer c.coll.end()
-	var sig wire.Signature
-	c.sign(&sig, call)
-	err := call.bad
-	var b *board.Board
-	if err == nil {
-		if b, err = c.boardFor(call); err != nil {
-			err = c.collectiveFailure(s.ctx, call.name, call.el, err)
-		}
-	}
-	if err == nil && run == nil {
+	recorded := run != nil
+	if !recorded {
 		if r.own == nil {
 			r.own = new(collRun)
 		}
 		run = r.own
-		if b != nil {
-			run.keep(call)
-		} else if _, _, failed := run.record(c, call); failed != nil {
-			err = c.collectiveFailure(s.ctx, call.name, call.el, failed)
-		}
-	}
-	if err != nil {
-		c.w.engine.EndCollective(c.comm, sig.Seq, err) // the others wait for this rank
-		c.coll.failed.Store(true)
-		r.failed = err
-		return r
 	}
 	r.run = run
-	run.c, run.sig, run.next, run.early = c, sig, 0, nil
-	if run.shared, run.quitting = b != nil, false; b != nil {
-		run.store.args(&run.args, call)
-		b.Start(&run.share, collOps[call.op].kind, &run.args, &run.sig)
-		if c.w.engine.Usable(c.comm) == nil {
-			var over bool
-			if over, run.early = nextOf(&run.share, true); over && !run.share.Messages() {
-				r.op.Complete() // without the engine
-				return r
-			}
+	if err := run.start(c, call, recorded, &r.op); err != nil {
+		c.w.engine.EndCollective(c.comm, run.sig.Seq, err) // the others wait for this rank
+		c.coll.failed.Store(true)
+		r.failed = err
+		if err != call.bad {
+			r.failed = c.collectiveFailure(s.ctx, call.name, call.el, err)
 		}
 	}
-	c.w.engine.StartTask(&run.task, c.comm, sig, run, &r.op)
+	c.coll.end()
 	return r
+}
+
+// start starts a call, and has op end when it is over. An error is of one that has not been started.
+func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op) error {
+	engine := c.w.engine
+	r.c, r.next, r.early, r.shared, r.quitting = c, 0, nil, false, false
+	c.sign(&r.sig, call)
+	if call.bad != nil {
+		return call.bad
+	}
+	b, err := c.boardFor(call)
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		if !recorded {
+			if _, _, err := r.record(c, call); err != nil {
+				return err
+			}
+		}
+		engine.StartTask(&r.task, c.comm, r.sig, r, op)
+		return nil
+	}
+	r.shared, r.reduces = true, call.raw.Left != nil
+	r.store.args(&r.args, call)
+	b.Start(&r.share, collOps[call.op].kind, &r.args, &r.sig)
+	if engine.Usable(c.comm) == nil && r.goOn() {
+		op.Complete() // without the engine
+		return nil
+	}
+	if !recorded {
+		r.keep(call)
+	}
+	engine.OfferTask(&r.task, c.comm, r.sig, r, op)
+	return nil
+}
+
+// goOn advances a run over shared memory that nobody else does, and tells whether it is over.
+func (r *collRun) goOn() bool {
+	var over bool
+	over, r.early = nextOf(&r.share, r.reduces)
+	return over && !r.share.Messages()
+}
+
+// hasten goes on with a run that the engine has not begun, as the blocking form would. Who waits for the run calls it.
+func (r *collRun) hasten() {
+	engine := r.c.w.engine
+	if !engine.TakeBack(&r.task) {
+		return
+	}
+	for r.early == nil && engine.Soon(&r.share) {
+		if r.goOn() {
+			engine.EndTask(&r.task)
+			return
+		}
+		if r.share.Messages() {
+			break
+		}
+	}
+	engine.HandOver(&r.task)
 }
 
 // Next implements progress.Steps.
@@ -94,7 +131,7 @@ func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 		return false, r.early
 	}
 	if r.shared {
-		over, err := nextOf(&r.share, true)
+		over, err := nextOf(&r.share, false)
 		if !over {
 			if err == nil {
 				t.Watch(&r.share)

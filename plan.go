@@ -34,11 +34,12 @@ func (p *Plan[T]) Run(ctx context.Context) error { return p.c.run(ctx, &p.call) 
 // Start starts the collective, which then is a request of the scope. It is ErrPending
 // while the one started before is in progress.
 func (p *Plan[T]) Start(s *Scope) *Request {
-	call := p.call
-	if p.c.w.engine.Active(&p.run.task) {
+	call, run := p.call, &p.run
+	if p.c.w.engine.Active(&run.task) {
 		call.bad = p.c.errorf(call.name, fmt.Errorf("%w: the plan's last start", ErrPending), "wait for it first, or make a second plan")
+		run = nil
 	}
-	return p.c.start(s, &call, &p.run)
+	return p.c.start(s, &call, run)
 }
 
 // Explanation says how a plan runs.

@@ -99,9 +99,17 @@ func (r *Request) wait(ctx context.Context) {
 		e.Wait(ctx, &r.op)
 		return
 	}
+	r.hasten()
 	if !e.Await(ctx, &r.op) {
 		e.Abort(&r.run.task, context.Cause(ctx))
 		e.Await(context.Background(), &r.op)
+	}
+}
+
+// hasten goes on with a collective that the engine has not begun.
+func (r *Request) hasten() {
+	if r.run != nil && !r.op.Finished() { // else the run, if it is a plan's, may be another request's by now
+		r.run.hasten()
 	}
 }
 
@@ -143,8 +151,11 @@ func (c *Comm) istart(s *Scope, call string, kind proto.Kind, el *elem, buf []by
 // Wait waits until the request is done and returns its result. When ctx ends
 // first, Wait returns its error, and the request goes on; see Cancel.
 func (r *Request) Wait(ctx context.Context) (Status, error) {
-	if r.failed == nil && !r.c.w.engine.Await(ctx, &r.op) {
-		return Status{}, context.Cause(ctx)
+	if r.failed == nil {
+		r.hasten()
+		if !r.c.w.engine.Await(ctx, &r.op) {
+			return Status{}, context.Cause(ctx)
+		}
 	}
 	return r.result()
 }

@@ -39,19 +39,17 @@ func (e *Engine) Usable(m *proto.Comm) error {
 	return m.Err()
 }
 
-// quickYields is how often Until gives the core away before it looks at messages, too. Linux takes each yield for
+// quickYields is how often Soon gives the core away, before messages are looked at, too. Linux takes each yield for
 // a whole time slice that the rank has had: one that yields often waits long until it runs again, while
 // others yield for it. At 8 yields a tenth of the barriers of 8 ranks on 2 cores took ten times as long.
 const quickYields = 2
 
-// Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
-// revoked, or the rank that is Missing is gone. begun says that it waited so long that the collective was
-// announced, and EndCollective is due.
-func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, c Condition) (begun bool, err error) {
-	// It mostly takes less than a microsecond, without a lock.
+// Soon waits for a condition for as long as it mostly takes, less than a microsecond, without a lock, and
+// tells whether it is met.
+func (e *Engine) Soon(c Condition) bool {
 	for range e.policy.Polls {
 		if c.Met() {
-			return false, nil
+			return true
 		}
 		if !e.policy.NoPause {
 			pause.Spin(1)
@@ -61,9 +59,19 @@ func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, 
 		for range quickYields {
 			e.policy.Yield()
 			if c.Met() {
-				return false, nil
+				return true
 			}
 		}
+	}
+	return false
+}
+
+// Until waits for a condition of a collective on m, and returns early with an error when ctx ends, m is
+// revoked, or the rank that is Missing is gone. begun says that it waited so long that the collective was
+// announced, and EndCollective is due.
+func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, c Condition) (begun bool, err error) {
+	if e.Soon(c) {
+		return false, nil
 	}
 	e.mu.Lock()
 	if err := e.core.BeginCollective(m.Coll, *sig); err != nil {

@@ -158,6 +158,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed.Store(true)
+	e.accept()
 	e.core.Shutdown(ErrClosed)
 	e.endWatches(ErrClosed)
 	e.endRemote(-1, ErrClosed)

@@ -112,6 +112,7 @@ type Engine struct {
 	closed  atomic.Bool // the transports are not touched any more; set with mu held
 	leaving bool        // this rank has said goodbye, guarded by mu
 	remote  remotes
+	offered atomic.Pointer[Task]
 	ready   []*Task // that can go on, guarded by mu
 	watches []watch // guarded by mu
 	handled []*Op   // that are over, and whose Handlers are not told yet, guarded by mu
@@ -264,6 +265,9 @@ func (e *Engine) poll() int {
 		return 0
 	}
 	n := 0
+	if e.offered.Load() != nil {
+		e.accept()
+	}
 	for _, t := range e.transports {
 		n += t.Poll(sink{e})
 	}

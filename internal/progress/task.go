@@ -24,14 +24,22 @@ type Steps interface {
 // whichever goroutine polls: no goroutine of its own waits for its messages. Its
 // messages come from the engine's pool, so a Task that is used again allocates
 // nothing.
+//
+// A task that was offered to the engine is on the way from one owner to the other:
+//
+//	offered   in Engine.offered: it belongs to whoever takes it out of there
+//	held      by the goroutine that took it back, which ends it or hands it over
+//	begun     the engine's, guarded by its lock
+//	over      its user's again
 type Task struct {
 	engine  *Engine
 	done    *Op // what its users wait for
 	comm    *proto.Comm
-	seq     uint32
+	sig     wire.Signature
 	steps   Steps
 	pending int // messages in progress
 	err     error
+	begun   bool
 	queued  bool // is in Engine.ready
 	revoked bool // the others have been told of err
 	over    bool
@@ -68,23 +76,76 @@ func Filled(want int, r Result) error {
 // StartTask begins a collective with a signature on m. done, which the caller owns,
 // is finished when the task is, with its error; an error revokes m.
 func (e *Engine) StartTask(t *Task, m *proto.Comm, sig wire.Signature, steps Steps, done *Op) {
-	e.mu.Lock()
-	*t = Task{engine: e, done: done, comm: m, seq: sig.Seq, steps: steps}
-	done.Owner = done
-	switch {
-	case e.closed.Load():
-		t.err = ErrClosed
-	case m.Err() != nil:
-		t.err = m.Err()
-	default:
-		t.err = e.core.BeginCollective(m.Coll, sig)
+	e.prepare(t, m, sig, steps, done)
+	e.HandOver(t)
+}
+
+// OfferTask is StartTask of a task that can do without the engine: until somebody polls, who waits for
+// it may take it back and go on with it, without a lock.
+func (e *Engine) OfferTask(t *Task, m *proto.Comm, sig wire.Signature, steps Steps, done *Op) {
+	e.prepare(t, m, sig, steps, done)
+	if e.offered.CompareAndSwap(nil, t) {
+		// Who falls asleep looks at it last: one of the two sees the other.
+		if !e.asleep.Load() && !e.closed.Load() {
+			e.needIO()
+			return
+		}
+		if !e.TakeBack(t) {
+			return
+		}
 	}
-	e.queue(t)
+	e.HandOver(t)
+}
+
+func (e *Engine) prepare(t *Task, m *proto.Comm, sig wire.Signature, steps Steps, done *Op) {
+	*t = Task{engine: e, done: done, comm: m, sig: sig, steps: steps}
+	done.Owner = done
+}
+
+// TakeBack takes an offered task back, if the engine has not begun it.
+func (e *Engine) TakeBack(t *Task) bool {
+	return e.offered.Load() == t && e.offered.CompareAndSwap(t, nil)
+}
+
+// EndTask ends a task that was taken back. It is done, so an Abort meanwhile came too late.
+func (e *Engine) EndTask(t *Task) {
+	e.mu.Lock()
+	t.err = nil
+	e.end(t)
 	e.act()
 	e.mu.Unlock()
-	if !done.Finished() {
+}
+
+// HandOver leaves a task that was taken back to the engine.
+func (e *Engine) HandOver(t *Task) {
+	e.mu.Lock()
+	e.beginTask(t)
+	e.act()
+	e.mu.Unlock()
+	if !t.done.Finished() {
 		e.needIO()
 	}
+}
+
+// accept begins the task that is offered, if any.
+func (e *Engine) accept() {
+	if t := e.offered.Swap(nil); t != nil {
+		e.beginTask(t)
+	}
+}
+
+func (e *Engine) beginTask(t *Task) {
+	t.begun = true
+	switch {
+	case t.err != nil: // aborted before
+	case e.closed.Load():
+		t.err = ErrClosed
+	case t.comm.Err() != nil:
+		t.err = t.comm.Err()
+	default:
+		t.err = e.core.BeginCollective(t.comm.Coll, t.sig)
+	}
+	e.queue(t)
 }
 
 // Abort ends a task with an error, unless it is over. It is over once nothing can
@@ -92,11 +153,14 @@ func (e *Engine) StartTask(t *Task, m *proto.Comm, sig wire.Signature, steps Ste
 func (e *Engine) Abort(t *Task, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.accept()
 	if t.over || t.err != nil {
 		return
 	}
 	t.err = err
-	e.queue(t)
+	if t.begun { // else it is held, and soon over or begun
+		e.queue(t)
+	}
 	e.act()
 }
 
@@ -160,7 +224,7 @@ func (e *Engine) advance(t *Task) {
 		case err != nil && t.err == nil:
 			t.err = err
 		case done && t.err == nil:
-			e.core.EndCollective(t.comm.Coll, t.seq)
+			e.core.EndCollective(t.comm.Coll, t.sig.Seq)
 			e.end(t)
 			return
 		case t.pending == 0:
@@ -172,7 +236,7 @@ func (e *Engine) advance(t *Task) {
 	}
 	if !t.revoked {
 		t.revoked = true
-		e.core.EndCollective(t.comm.Coll, t.seq)
+		e.core.EndCollective(t.comm.Coll, t.sig.Seq)
 		e.core.Revoke(t.comm, t.err, t.err.Error())
 	}
 	if t.pending == 0 {

@@ -240,7 +240,7 @@ func (e *Engine) arm(role int32) bool {
 			return false
 		}
 	}
-	if e.met() { // what met it came before the transports were armed
+	if e.met() || e.offered.Load() != nil { // it came before the transports were armed
 		e.disarm()
 		return false
 	}
