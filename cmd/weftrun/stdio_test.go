@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,6 +226,46 @@ func TestTerminal(t *testing.T) {
 	until(t, tty, "end\r\n")
 	if code := finish(t, cmd, cmd.Wait()); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestWindow: ranks find the size of the window, hear that it changes, and read the new one from the terminal.
+func TestWindow(t *testing.T) {
+	for _, name := range []string{"COLUMNS", "LINES"} {
+		t.Setenv(name, "") // puts back what was there
+		os.Unsetenv(name)
+	}
+	cmd := command(t, "-n", "2", "sh", "-c", `trap 'stty size </dev/tty' WINCH; echo $COLUMNS by $LINES; while :; do sleep 0.1; done`)
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 132})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	for range 2 {
+		until(t, tty, "132 by 50\r\n")
+	}
+	if err := pty.Setsize(tty, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		until(t, tty, "40 100\r\n")
+	}
+	if _, err := tty.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if code := finish(t, cmd, cmd.Wait()); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	for _, args := range [][]string{{"-n", "1", "-x", "COLUMNS=7"}, {"-n", "1", "--tag-output"}, {"-n", "1", "--output", t.TempDir()}} {
+		cmd := command(t, append(args, "sh", "-c", "echo columns $COLUMNS. >/dev/tty")...)
+		if tty, err = pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 132}); err != nil {
+			t.Fatal(err)
+		}
+		if got := until(t, tty, ".\r\n"); strings.Contains(got, "132") || strings.Contains(got, "7") != slices.Contains(args, "COLUMNS=7") {
+			t.Errorf("%v: %q", args, got)
+		}
+		finish(t, cmd, cmd.Wait())
+		tty.Close()
 	}
 }
 

@@ -61,6 +61,9 @@ func NewPlan(spec *Spec) (*Plan, error) {
 		return nil, err
 	}
 	p.base = baseEnv(os.Environ())
+	if !spec.Tag && spec.Output == "" {
+		p.base = mergeEnv(windowSize(), p.base)
+	}
 	here := func(names []string) int { return findHere(host, names) }
 	if spec.Launcher == "fork" { // all hosts but this one are only names
 		here = func(names []string) int { return slices.Index(names, host) }

@@ -61,7 +61,7 @@ type supervisor struct {
 
 // forwarded are the signals that are passed on to the ranks. The ones that end
 // the job are told from the others in ending.
-var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
 
 // ending tells whether a signal ends the job.
 func ending(s os.Signal) bool {

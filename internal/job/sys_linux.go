@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -39,6 +40,17 @@ func raiseMemlock() error {
 func isTerminal(fd int) bool {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	return err == nil
+}
+
+// windowSize is the size of the terminal that our output goes to, as variables of an environment: ranks, which
+// write into pipes, have no other way to ask for it.
+func windowSize() []string {
+	for _, fd := range []int{1, 2} {
+		if w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && w.Col > 0 && w.Row > 0 {
+			return []string{fmt.Sprintf("COLUMNS=%d", w.Col), fmt.Sprintf("LINES=%d", w.Row)}
+		}
+	}
+	return nil
 }
 
 // sameFile tells whether two descriptors lead to one file, so that their writers
