@@ -27,6 +27,9 @@ srun_steps() {
 	in_job 'code 0' 2 <<<"srun --mpi=$mpi -N2 -n4 $out/bin/mesh; echo code \$?
 		srun --mpi=$mpi -N4 -n4 $out/bin/heat2d -check -size 96 -steps 60 -out ''; echo code \$?" &&
 		says 'rank 0 of 4 on n1 is right' 'rank 3 of 4 on n2 is right' 'max difference to the serial solution: 0' 'tcp between hosts' || return
+	[[ $mpi == none ]] || { # Slurm's PMI has a version 2 as well
+		in_job 'code 0' 1 <<<"PMI_VERSION=2 srun --mpi=$mpi -N2 -n4 $out/bin/mesh; echo code \$?" && says 'rank 3 of 4 on n2 is right' || return
+	}
 	echo "== --mpi=$mpi: ranks of a host share memory"
 	in_job 'code 0' 2 <<<"srun --mpi=$mpi -N2 -n4 $out/bin/heat2d -check -size 96 -steps 60 -out ''; echo code \$?
 		srun --mpi=$mpi -N1 -n2 $out/bin/heat2d -check -size 96 -steps 60 -out ''; echo code \$?" &&
@@ -94,6 +97,8 @@ step_mpiexec() {
 	for n in 1 2 3; do
 		want 0 mpiexec.hydra -n "$n" "$out/bin/mesh" && says "rank $((n - 1)) of $n on $(hostname) is right" || return
 	done
+	want 0 env PMI_VERSION=2 mpiexec.hydra -n 3 "$out/bin/mesh" && says "rank 2 of 3 on $(hostname) is right" || return
+	want 1 env PMI_FD=7 PMI_SIZE=2 PMI_RANK=0 PMI_VERSION=x "$out/bin/mesh" && says 'PMI_VERSION="x"' || return
 	want 0 mpiexec.hydra -n 3 "$out/bin/heat2d" -check -size 96 -steps 60 -out '' && says 'shm: all ranks are on this host' 'max difference to the serial solution: 0' || return
 	want 1 env PMI_FD=77 PMI_SIZE=2 PMI_RANK=0 "$out/bin/mesh" && says 'PMI_FD=77, but descriptor 77 is not open' || return
 	want 1 env PMI_FD=7 PMI_SIZE=2 "$out/bin/mesh" && says 'PMI_RANK="" is not a number, though PMI_FD is set' || return

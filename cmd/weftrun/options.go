@@ -293,9 +293,9 @@ Options, with their defaults in parentheses:
 	printOptions(&b, true)
 	b.WriteString(`
 Standard input is rank 0's; the other ranks have none. Lines of output are kept
-whole. Where they go to a terminal, ranks find its size in COLUMNS and LINES, and
-get SIGWINCH when it changes. The job ends with its last rank: processes that
-ranks leave behind are killed a second later.
+whole. Where they go to a terminal, ranks find its size in COLUMNS and LINES,
+and get SIGWINCH when it changes. The job ends with its last rank: processes
+that ranks leave behind are killed a second later.
 
 Exit code:
   0      every rank ended well

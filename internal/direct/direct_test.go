@@ -67,7 +67,7 @@ func step(home, id string, hosts ...string) []*process {
 
 // managed returns processes that a manager has started.
 func managed(t *testing.T, hosts ...string) ([]*process, *pmitest.Manager) {
-	m := pmitest.New(t, len(hosts))
+	m := pmitest.New(t, len(hosts), 1)
 	var all []*process
 	for rank, host := range hosts {
 		p := newProcess("/nowhere", host, map[string]string{"PMI_FD": "9", "PMI_RANK": fmt.Sprint(rank), "PMI_SIZE": fmt.Sprint(len(hosts))})

@@ -41,14 +41,27 @@ func format(cmd string, args ...string) (string, error) {
 	var b strings.Builder
 	b.WriteString("cmd=" + cmd)
 	for i := 0; i < len(args); i += 2 {
-		if strings.ContainsFunc(args[i+1], func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return "", fmt.Errorf("pmi: %s of %s has letters that cannot be sent: %q", args[i], cmd, args[i+1])
+		if bad(args[i+1]) {
+			return "", unsendable(cmd, args[i], args[i+1])
 		}
 		b.WriteString(" " + args[i] + "=" + args[i+1])
 	}
 	b.WriteByte('\n')
 	if b.Len() > maxLine {
-		return "", fmt.Errorf("pmi: %s of %d bytes, the limit is %d", cmd, b.Len(), maxLine)
+		return "", tooLong(cmd, b.Len())
 	}
 	return b.String(), nil
+}
+
+// bad tells whether a value has what cannot be sent: blanks and what is not ASCII.
+func bad(value string) bool {
+	return strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func unsendable(cmd, name, value string) error {
+	return fmt.Errorf("pmi: %s of %s has letters that cannot be sent: %q", name, cmd, value)
+}
+
+func tooLong(cmd string, n int) error {
+	return fmt.Errorf("pmi: %s of %d bytes, the limit is %d", cmd, n, maxLine)
 }

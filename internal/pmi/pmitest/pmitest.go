@@ -4,8 +4,10 @@ package pmitest
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,10 +16,10 @@ import (
 	"github.com/weft-hpc/weft/internal/control"
 )
 
-// Manager serves one job of some ranks.
+// Manager serves one job of some ranks, by one version of the interface.
 type Manager struct {
-	size  int
-	group sync.WaitGroup
+	size, version int
+	group         sync.WaitGroup
 
 	mu        sync.Mutex
 	space     map[string]string
@@ -27,8 +29,8 @@ type Manager struct {
 }
 
 // New returns a manager for size ranks, which ends with the test.
-func New(t testing.TB, size int) *Manager {
-	m := &Manager{size: size, space: make(map[string]string)}
+func New(t testing.TB, size, version int) *Manager {
+	m := &Manager{size: size, version: version, space: make(map[string]string)}
 	t.Cleanup(func() {
 		m.mu.Lock()
 		lines := m.lines
@@ -80,10 +82,14 @@ func (m *Manager) Wait(t testing.TB, n int) {
 // serve answers one rank, with the words that Hydra uses.
 func (m *Manager) serve(conn net.Conn) {
 	defer conn.Close()
-	in := bufio.NewScanner(conn)
-	for in.Scan() {
+	in := bufio.NewReader(conn)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
 		f := map[string]string{}
-		for word := range strings.FieldsSeq(in.Text()) {
+		for word := range strings.FieldsSeq(line) {
 			name, value, _ := strings.Cut(word, "=")
 			f[name] = value
 		}
@@ -92,7 +98,77 @@ func (m *Manager) serve(conn net.Conn) {
 				return
 			}
 		}
+		if m.version == 2 && f["pmi_version"] == "2" {
+			m.serve2(conn, in)
+			return
+		}
 	}
+}
+
+// serve2 does it by version 2, in frames.
+func (m *Manager) serve2(conn net.Conn, in *bufio.Reader) {
+	for {
+		head := make([]byte, 6)
+		if _, err := io.ReadFull(in, head); err != nil {
+			return
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(head)))
+		if err != nil {
+			return
+		}
+		body := make([]byte, n)
+		if _, err := io.ReadFull(in, body); err != nil {
+			return
+		}
+		f := map[string]string{}
+		for part := range strings.SplitSeq(string(body), ";") {
+			name, value, _ := strings.Cut(part, "=")
+			f[name] = value
+		}
+		if out := m.answer2(conn, f); out != "" {
+			reply(conn, f["cmd"], out)
+		}
+	}
+}
+
+func reply(conn net.Conn, cmd, out string) {
+	out = "cmd=" + cmd + "-response;" + out
+	fmt.Fprintf(conn, "%6d%s", len(out), out)
+}
+
+func (m *Manager) answer2(conn net.Conn, f map[string]string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch f["cmd"] {
+	case "fullinit":
+		if f["pmijobid"] == "" { // as Slurm does
+			return "rc=3;"
+		}
+		return fmt.Sprintf("pmi-version=2;pmi-subversion=0;rank=%s;size=%d;appnum=0;rc=0;", f["pmirank"], m.size)
+	case "job-getid":
+		return "jobid=kvs_test;rc=0;"
+	case "kvs-put":
+		m.space[f["key"]] = f["value"]
+		return "rc=0;"
+	case "kvs-get":
+		if value, ok := m.space[f["key"]]; ok {
+			return "flag=TRUE;value=" + value + ";rc=0;"
+		}
+		return "flag=FALSE;rc=0;"
+	case "kvs-fence":
+		m.waiting = append(m.waiting, conn)
+		if len(m.waiting) == m.size {
+			for _, c := range m.waiting {
+				reply(c, f["cmd"], "rc=0;")
+			}
+			m.waiting = nil
+		}
+		return ""
+	case "finalize":
+		m.finalized++
+		return "rc=0;"
+	}
+	return "rc=14;errmsg=unknown;"
 }
 
 func (m *Manager) answer(conn net.Conn, f map[string]string) string {
@@ -100,7 +176,11 @@ func (m *Manager) answer(conn net.Conn, f map[string]string) string {
 	defer m.mu.Unlock()
 	switch f["cmd"] {
 	case "init":
-		return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
+		rc := 0
+		if f["pmi_version"] != strconv.Itoa(m.version) {
+			rc = -1
+		}
+		return fmt.Sprintf("cmd=response_to_init pmi_version=%d pmi_subversion=%d rc=%d", m.version, 2-m.version, rc)
 	case "get_maxes":
 		return "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024"
 	case "get_my_kvsname":
