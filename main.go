@@ -88,10 +88,11 @@ func say(err error) {
 	fmt.Fprintln(os.Stderr, "weft: "+strings.TrimPrefix(err.Error(), "weft: "))
 }
 
-// known tells whether an error is the end of the job that the launcher reported.
+// known tells whether an error is the end of the job that the launcher reported. Where the job goes on without a
+// rank, what another one makes of that is news.
 func known(err error) bool {
 	e, ok := errors.AsType[control.Event](err)
-	return ok && e.Kind != control.LauncherLost
+	return ok && e.Kind != control.LauncherLost && !e.GoesOn
 }
 
 // known is known for a rank that has a world: without weftrun it is told why its line ended, and

@@ -145,6 +145,13 @@ func TestKeepGoing(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		run1(t, nil, rank(3, "fail", "--keep-going")...).want(t, 42, "rank 1 on host ", "failed with code 42: the input is empty; the others go on\n", "1 of 3 ranks failed:\n")
 	})
+	t.Run("one for the other", func(t *testing.T) {
+		r := run1(t, nil, rank(3, "dominoes", "--keep-going")...)
+		r.want(t, 137, "rank 2 on host ", "failed with code 5: a long story about rank 1; the others go on\n", "2 of 3 ranks failed:\n")
+		if !strings.HasPrefix(r.out, "rank 1 (pid ") || !strings.HasSuffix(r.out, "\nrank 2 failed with code 5, as it had lost another rank\n") {
+			t.Errorf("rank 0 heard %q", r.out)
+		}
+	})
 	t.Run("those who cannot", func(t *testing.T) {
 		// Without rank 1 nobody can join: all fail, each by itself.
 		r := run1(t, nil, rank(3, "early", "--keep-going", "-x", "EARLY_DIR="+t.TempDir())...)

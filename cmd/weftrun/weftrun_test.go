@@ -258,6 +258,27 @@ var acts = map[string]func(c *control.Client) int{
 		}
 		return 0
 	},
+	// Rank 1 dies, and rank 2 fails for that; rank 0 tells what it hears of both.
+	"dominoes": func(c *control.Client) int {
+		return afterJoinElse(c, die, func() int {
+			heard := make(chan control.Event, 9)
+			c.Watch(func(e control.Event) { heard <- e })
+			e := <-heard
+			if c.Env().Rank == 2 {
+				if err := c.Abort(5, "a long story about rank 1", 1); err != nil {
+					fmt.Println(err)
+				}
+				return 5
+			}
+			fmt.Println(e)
+			fmt.Println(<-heard)
+			if err := leaveJob(c); err != nil {
+				fmt.Println(err)
+				return 1
+			}
+			return 0
+		})
+	},
 	"stubborn": func(*control.Client) int { // hears interrupts and stays
 		got := make(chan os.Signal, 10)
 		signal.Notify(got, os.Interrupt)

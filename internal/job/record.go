@@ -23,6 +23,7 @@ type failure struct {
 	lost int    // the rank that an aborting one blames, -1 for none
 
 	reason string // of an abort, as the rank gave it
+	second bool   // of an abort: the rank lost another one
 	whole  bool   // the text stands alone: it is about a host, and rank is one of those there
 }
 
@@ -119,6 +120,7 @@ func (r *record) abort(rank, code int, reason string, lost int) bool {
 	if code &= 0xff; code == 0 {
 		code = 1
 	}
+	second := lost >= 0
 	if lost == rank || lost >= 0 && r.ranks[lost].ended {
 		// A rank that has ended is judged already: well, or as the first failure.
 		lost = -1
@@ -127,7 +129,7 @@ func (r *record) abort(rank, code int, reason string, lost int) bool {
 	if r.goesOn {
 		how = "failed"
 	}
-	return r.fail(failure{rank: rank, code: code, lost: lost, reason: reason, text: fmt.Sprintf("%s with code %d: %s", how, code, reason)})
+	return r.fail(failure{rank: rank, code: code, lost: lost, second: second, reason: reason, text: fmt.Sprintf("%s with code %d: %s", how, code, reason)})
 }
 
 // exit notes the end of a rank's process, after everything that it said.

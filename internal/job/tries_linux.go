@@ -187,8 +187,11 @@ func (s *supervisor) mourn(ranks []int) {
 	for _, rank := range ranks {
 		s.fallen++
 		f := s.rec.of(rank)
-		if f.whole {
+		switch {
+		case f.whole:
 			f.text = "is gone: " + f.text
+		case f.second: // or each would tell what all before it have told
+			f.text = fmt.Sprintf("failed with code %d, as it had lost another rank", f.code)
 		}
 		s.check(s.host.hub.Died(rank, f.code, f.text, true))
 		s.far.tell(&message{Verb: msgDied, Rank: rank, Code: f.code, Text: f.text, GoesOn: true, Word: s.joined})
