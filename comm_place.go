@@ -32,10 +32,11 @@ func (c *Comm) splitHost(ctx context.Context, call string, part func(topo.Core) 
 		return nil, err
 	}
 	own, err := host.Split(ctx, confined(cores, part), 0)
+	closed := host.Close(ctx) // also after an error, which comes first
 	if err != nil {
 		return nil, err
 	}
-	return own, host.Close(ctx)
+	return own, closed
 }
 
 // ownCores returns the cores that this process may use.

@@ -67,75 +67,83 @@ func (c Cost) and(d Cost) Cost {
 func stepsOf(s Shape, run func(p group, a Args) error) int {
 	nothing := func(inout, in []byte) {}
 	a := Args{Root: s.Root, Nodes: s.Nodes, Op: Op{Size: 1, Commutative: true, Left: nothing, Right: nothing}}
-	type place struct {
-		steps []int32 // a rank sent to, or ^ a rank received from, or wait
-		clock int
-		sends int
-		dues  []int32
-		stops int32 // the rank whose message it waits for
-	}
-	const wait = -1 << 31
-	type pair struct{ src, dst int32 }
-	ranks := make([]place, s.Ranks)
-	stamps := make(map[pair][]int)
-	ready := make([]int32, 0, s.Ranks)
-	for r := range ranks {
+	c := stepCount{ranks: make([]stepRank, s.Ranks), sent: make(map[pair][]int)}
+	for r := range c.ranks {
 		sched := Schedule{rank: r, size: s.Ranks}
 		if run(whole((*recorder)(&sched)), a) != nil {
 			return 0 // a recorder makes no errors
 		}
 		for i := range sched.steps {
 			switch step := &sched.steps[i]; step.Kind {
-			case StepSend:
-				ranks[r].steps = append(ranks[r].steps, step.Peer)
-			case StepRecv:
-				ranks[r].steps = append(ranks[r].steps, ^step.Peer)
-			case StepWait:
-				ranks[r].steps = append(ranks[r].steps, wait)
+			case StepSend, StepRecv, StepWait:
+				c.ranks[r].steps = append(c.ranks[r].steps, stepTo{step.Kind, step.Peer})
 			}
 		}
-		ranks[r].stops = -1
-		ready = append(ready, int32(r))
+		c.ranks[r].stops = -1
+		c.ready = append(c.ready, int32(r))
 	}
-	longest := 0
-	for len(ready) > 0 {
-		me := ready[len(ready)-1]
-		ready = ready[:len(ready)-1]
-		r := &ranks[me]
-		r.stops = -1
-		for len(r.steps) > 0 && r.stops < 0 {
-			switch step := r.steps[0]; {
-			case step >= 0:
-				r.sends++
-				to := pair{me, step}
-				stamps[to] = append(stamps[to], r.clock+r.sends)
-				if ranks[step].stops == me {
-					ranks[step].stops = -1
-					ready = append(ready, step)
-				}
-			case step != wait:
-				r.dues = append(r.dues, ^step)
-			default:
-				for _, src := range r.dues {
-					if len(stamps[pair{src, me}]) == 0 {
-						r.stops = src
-					}
-				}
-				if r.stops >= 0 {
-					continue
-				}
-				in := r.clock
-				for _, src := range r.dues {
-					q := stamps[pair{src, me}]
-					in = max(in+1, q[0])
-					stamps[pair{src, me}] = q[1:]
-				}
-				r.clock = max(r.clock+r.sends, in)
-				r.sends, r.dues = 0, r.dues[:0]
-				longest = max(longest, r.clock)
+	for len(c.ready) > 0 {
+		me := c.ready[len(c.ready)-1]
+		c.ready = c.ready[:len(c.ready)-1]
+		c.advance(me)
+	}
+	return c.longest
+}
+
+// stepCount plays schedules, with a clock on each rank that counts the messages that came before.
+type stepCount struct {
+	ranks   []stepRank
+	sent    map[pair][]int // the clocks of messages that have not been received
+	ready   []int32        // ranks that can go on
+	longest int
+}
+
+type pair struct{ src, dst int32 }
+
+type stepRank struct {
+	steps []stepTo // still to come
+	clock int
+	sends int     // since the last wait
+	dues  []int32 // ranks that it receives from until the next one
+	stops int32   // the rank whose message it waits for, or -1
+}
+
+type stepTo struct {
+	kind StepKind
+	peer int32
+}
+
+// advance goes on with a rank until it has to wait for a message that was not sent yet.
+func (c *stepCount) advance(me int32) {
+	r := &c.ranks[me]
+	for ; len(r.steps) > 0; r.steps = r.steps[1:] {
+		switch step := r.steps[0]; step.kind {
+		case StepSend:
+			r.sends++
+			to := pair{me, step.peer}
+			c.sent[to] = append(c.sent[to], r.clock+r.sends)
+			if c.ranks[step.peer].stops == me {
+				c.ranks[step.peer].stops = -1
+				c.ready = append(c.ready, step.peer)
 			}
-			r.steps = r.steps[1:]
+		case StepRecv:
+			r.dues = append(r.dues, step.peer)
+		default:
+			for _, src := range r.dues {
+				if len(c.sent[pair{src, me}]) == 0 {
+					r.stops = src
+					return
+				}
+			}
+			in := r.clock
+			for _, src := range r.dues {
+				clocks := c.sent[pair{src, me}]
+				in = max(in+1, clocks[0])
+				c.sent[pair{src, me}] = clocks[1:]
+			}
+			r.clock = max(r.clock+r.sends, in)
+			r.sends, r.dues = 0, r.dues[:0]
+			c.longest = max(c.longest, r.clock)
 		}
 	}
-	return longest
 }
