@@ -50,8 +50,8 @@ type Policy struct {
 	// NoPause leaves out the PAUSE between two polls. It spares the other thread of a core, which a
 	// poll that takes long does by itself, and costs much in a virtual machine.
 	NoPause bool
-	// Turn is how often a goroutine that polls goes through the Go scheduler meanwhile; 0 is never. It
-	// is for polls that are calls into C: there the runtime's watchdog takes the processor away from a
+	// Turn is how often a goroutine that polls or posts goes through the Go scheduler meanwhile; 0 is never. It
+	// is for transports that call into C: there the runtime's watchdog takes the processor away from a
 	// goroutine that has not been scheduled for 10 ms, and each time looks again every 20 us for a while, on the core
 	// of the poller where the rank is bound to one.
 	Turn time.Duration

@@ -83,6 +83,32 @@ func (r *rank) start(kind proto.Kind, buf []byte, peer, tag int) *Op {
 	return op
 }
 
+// A rank that posts and never waits goes through the scheduler as well: what it posts counts, long messages more.
+func TestPostsTakeTurns(t *testing.T) {
+	policy := policies["spins"]
+	policy.Turn = time.Nanosecond
+	for _, n := range []int{0, 1 << 10, 3 << 10} {
+		ranks, _ := world(t, 2, policy, sim.Config{}) // nobody receives: there is credit for 64 KiB
+		turned := func() bool {
+			ranks[0].mu.Lock()
+			defer ranks[0].mu.Unlock()
+			return !ranks[0].turned.IsZero()
+		}
+		for effort := 0; ; effort += 1 + n>>10 {
+			want := effort >= turnEvery
+			if turned() != want {
+				t.Errorf("sends of %d bytes, effort %d: a turn was taken: %v, want %v", n, effort, !want, want)
+			}
+			if want {
+				break
+			}
+			if err := ranks[0].send(t.Context(), make([]byte, n), 1, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Many goroutines of each rank wait at once, so that the poller's role goes from
 // hand to hand. A wake-up that got lost would cost maxSleep, or everything.
 func TestGoroutinesShareTheRole(t *testing.T) {
