@@ -2,9 +2,11 @@ package weft_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weft-hpc/weft"
@@ -68,6 +70,7 @@ func init() {
 		}
 		return nil
 	}
+	programs["overtaken"] = overtaken
 	programs["panic in an operator"] = func(ctx context.Context, c *weft.Comm) error {
 		return weft.Allreduce(ctx, c, []int{1}, []int{0}, weft.OpFunc("fragile", true, func(a, b int) int {
 			panic("the table has no such entry")
@@ -77,6 +80,46 @@ func init() {
 		n := weft.Counts{N: slices.Repeat([]int{5}, c.Size())}
 		return weft.Gatherv(ctx, c, make([]float64, 5+c.Rank()/(c.Size()-1)), make([]float64, 5*c.Size()), n, 0)
 	}
+}
+
+// overtaken starts collectives of memory that is out of reach of peers, and too long for a copy, so that they turn out to
+// go by messages, and others behind them, which reach the engine before they do. The first must not be taken for
+// ones that are over.
+func overtaken(ctx context.Context, c *weft.Comm) error {
+	const long = 70_000
+	mine, sum, short := make([]int64, long), make([]int64, long), []int64{1}
+	for i := range mine {
+		mine[i] = int64(i)
+	}
+	s := c.Scope(ctx)
+	for i := range 100 {
+		r := weft.Iallreduce(s, c, mine, sum, weft.Sum[int64]())
+		var second *weft.Request
+		if i%3 == 0 {
+			second = weft.Ibarrier(s, c)
+		}
+		var waiting sync.WaitGroup
+		for _, r := range []*weft.Request{r, second, r} {
+			if r != nil && (c.Rank()+i)%2 == 0 {
+				waiting.Go(func() { _, _ = r.Wait(ctx) }) // s.Wait has the error, too
+			}
+		}
+		var err error
+		switch i % 3 {
+		case 1:
+			err = weft.Barrier(ctx, c)
+		case 2:
+			err = weft.Allreduce(ctx, c, short, short, weft.Max[int64]())
+		}
+		waiting.Wait()
+		if err := errors.Join(err, s.Wait()); err != nil {
+			return err
+		}
+		if want := int64(c.Size()) * (long - 1); sum[long-1] != want {
+			return fmt.Errorf("sum %d, want %d", sum[long-1], want)
+		}
+	}
+	return nil
 }
 
 func TestCollectiveProcesses(t *testing.T) {
@@ -90,6 +133,7 @@ func TestCollectiveProcesses(t *testing.T) {
 			{"forms of collectives", []int{2, 3, 5}, 0, ""},
 			{"long collectives", []int{2, 3, 4}, 0, ""},
 			{"halo", []int{1, 2, 3}, 0, ""},
+			{"overtaken", []int{2, 3, 5}, 0, ""},
 			{"same bits", []int{3, 5}, 0, ""},
 			{"exact sums", []int{1, 2, 3, 5}, 0, ""},
 			{"panic in an operator", []int{2, 3}, 1, "fragile, at coll_processes_test.go:"},

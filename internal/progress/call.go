@@ -137,6 +137,7 @@ func (e *Engine) give(op *Op) Result {
 func (e *Engine) BeginCollective(m *proto.Comm, sig wire.Signature) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.accept()
 	if err := m.Err(); err != nil {
 		return err
 	}

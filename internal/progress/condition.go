@@ -74,6 +74,7 @@ func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, 
 		return false, nil
 	}
 	e.mu.Lock()
+	e.accept()
 	if err := e.core.BeginCollective(m.Coll, *sig); err != nil {
 		e.mu.Unlock()
 		return true, err

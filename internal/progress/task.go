@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -25,25 +26,29 @@ type Steps interface {
 // messages come from the engine's pool, so a Task that is used again allocates
 // nothing.
 //
-// A task that was offered to the engine is on the way from one owner to the other:
-//
-//	offered   in Engine.offered: it belongs to whoever takes it out of there
-//	held      by the goroutine that took it back, which ends it or hands it over
-//	begun     the engine's, guarded by its lock
-//	over      its user's again
+// A task that was offered to the engine is on the way from one owner to the other. It is in Engine.offered
+// while it is offered or held.
 type Task struct {
-	engine  *Engine
-	done    *Op // what its users wait for
-	comm    *proto.Comm
-	sig     wire.Signature
-	steps   Steps
-	pending int // messages in progress
-	err     error
-	begun   bool
-	queued  bool // is in Engine.ready
-	revoked bool // the others have been told of err
-	over    bool
+	engine    *Engine
+	done      *Op // what its users wait for
+	comm      *proto.Comm
+	sig       wire.Signature
+	steps     Steps
+	owner     atomic.Int32
+	pending   int // messages in progress
+	err       error
+	announced bool // the core knows of it
+	queued    bool // is in Engine.ready
+	revoked   bool // the others have been told of err
+	over      bool
 }
+
+// Whose a task is.
+const (
+	taskOffered int32 = iota // anybody's who says so
+	taskHeld                 // of the goroutine that took it back, which ends it or hands it over
+	taskBegun                // the engine's, guarded by its lock, until it is over
+)
 
 // LengthError is a message of a collective that is not as long as its receiver
 // expects.
@@ -104,12 +109,16 @@ func (e *Engine) prepare(t *Task, m *proto.Comm, sig wire.Signature, steps Steps
 
 // TakeBack takes an offered task back, if the engine has not begun it.
 func (e *Engine) TakeBack(t *Task) bool {
-	return e.offered.Load() == t && e.offered.CompareAndSwap(t, nil)
+	return e.offered.Load() == t && t.owner.CompareAndSwap(taskOffered, taskHeld)
 }
 
 // EndTask ends a task that was taken back. It is done, so an Abort meanwhile came too late.
 func (e *Engine) EndTask(t *Task) {
 	e.mu.Lock()
+	e.offered.Store(nil)
+	if t.announced {
+		e.core.EndCollective(t.comm.Coll, t.sig.Seq)
+	}
 	t.err = nil
 	e.end(t)
 	e.act()
@@ -119,6 +128,11 @@ func (e *Engine) EndTask(t *Task) {
 // HandOver leaves a task that was taken back to the engine.
 func (e *Engine) HandOver(t *Task) {
 	e.mu.Lock()
+	if e.offered.Load() == t {
+		e.offered.Store(nil)
+	} else {
+		e.accept()
+	}
 	e.beginTask(t)
 	e.act()
 	e.mu.Unlock()
@@ -127,25 +141,39 @@ func (e *Engine) HandOver(t *Task) {
 	}
 }
 
-// accept begins the task that is offered, if any.
+// accept begins the task that is offered, if any. One that is held is only announced: the core hears of
+// collectives in their order, and takes one that comes late for one that is over. So accept comes before whatever
+// begins a collective.
 func (e *Engine) accept() {
-	if t := e.offered.Swap(nil); t != nil {
+	t := e.offered.Load()
+	switch {
+	case t == nil:
+	case t.owner.CompareAndSwap(taskOffered, taskBegun):
+		e.offered.Store(nil)
 		e.beginTask(t)
+	default:
+		e.announce(t)
 	}
 }
 
 func (e *Engine) beginTask(t *Task) {
-	t.begun = true
+	t.owner.Store(taskBegun)
+	e.announce(t)
+	e.queue(t)
+}
+
+// announce tells the core of a task, once.
+func (e *Engine) announce(t *Task) {
 	switch {
-	case t.err != nil: // aborted before
+	case t.announced || t.err != nil:
 	case e.closed.Load():
 		t.err = ErrClosed
 	case t.comm.Err() != nil:
 		t.err = t.comm.Err()
 	default:
+		t.announced = true
 		t.err = e.core.BeginCollective(t.comm.Coll, t.sig)
 	}
-	e.queue(t)
 }
 
 // Abort ends a task with an error, unless it is over. It is over once nothing can
@@ -158,7 +186,7 @@ func (e *Engine) Abort(t *Task, err error) {
 		return
 	}
 	t.err = err
-	if t.begun { // else it is held, and soon over or begun
+	if t.owner.Load() == taskBegun { // else it is held, and soon over or begun
 		e.queue(t)
 	}
 	e.act()

@@ -183,7 +183,7 @@ func TestOfferTaskToSleeper(t *testing.T) {
 		o := offer(t, r, seq)
 		for begun := false; !begun; {
 			r.mu.Lock()
-			begun = o.task.begun
+			begun = o.next > 0
 			r.mu.Unlock()
 			if time.Now().After(end) {
 				t.Fatalf("nobody begins task %d", seq)
