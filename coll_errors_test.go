@@ -291,6 +291,9 @@ func TestMismatchOfMore(t *testing.T) {
 				if !errors.Is(err, weft.ErrMismatch) {
 					t.Errorf("rank %d: %v, want ErrMismatch", r, err)
 				}
+				if strings.Contains(fmt.Sprint(err), "Variant:") { // also where another rank reports it
+					t.Errorf("rank %d does not say in words what was called: %v", r, err)
+				}
 				seen = seen || strings.Contains(fmt.Sprint(err), tc.text)
 			}
 			if !seen {

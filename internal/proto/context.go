@@ -232,7 +232,7 @@ func (c *Core) BeginCollective(x *Context, sig wire.Signature) error {
 	if x.queue.Messages() > 0 {
 		x.queue.EachMessage(func(n *match.Node[*Message]) {
 			if m := n.Owner; err == nil && m.signed && x.disagrees(&m.sig) {
-				err = x.mismatch(n.Owner)
+				err = c.mismatch(x, n.Owner)
 			}
 		})
 	}
@@ -273,8 +273,8 @@ func (x *Context) disagrees(sig *wire.Signature) bool {
 }
 
 // mismatch is the error for a message that disagrees.
-func (x *Context) mismatch(m *Message) error {
-	e := &MismatchError{Theirs: m.sig, Rank: m.node.Src}
+func (c *Core) mismatch(x *Context, m *Message) error {
+	e := &MismatchError{Theirs: m.sig, Rank: m.node.Src, Describe: c.describe}
 	if x.calls == nil {
 		return e
 	}

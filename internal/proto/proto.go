@@ -73,11 +73,16 @@ var (
 // MismatchError tells how two calls of a collective differ.
 type MismatchError struct {
 	Mine, Theirs wire.Signature
-	Rank         int32 // theirs
+	Rank         int32                        // theirs
+	Describe     func(*wire.Signature) string // in words; may be nil
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%v: rank %d called %+v, this rank %+v", ErrMismatch, e.Rank, e.Theirs, e.Mine)
+	mine, theirs := fmt.Sprintf("%+v", e.Mine), fmt.Sprintf("%+v", e.Theirs)
+	if e.Describe != nil {
+		mine, theirs = e.Describe(&e.Mine), e.Describe(&e.Theirs)
+	}
+	return fmt.Sprintf("%v: rank %d called %s, this rank %s", ErrMismatch, e.Rank, theirs, mine)
 }
 
 // Unwrap makes errors.Is(err, ErrMismatch) true.
@@ -203,6 +208,8 @@ type Action struct {
 type Config struct {
 	Rank, Size int
 	Window     int64 // bytes of credit for each peer, the same on all ranks
+	// Describe says in words what a rank called, for the error when ranks disagree. May be nil.
+	Describe func(*wire.Signature) string
 }
 
 // messageCost is what an unexpected message costs beside its payload.
@@ -210,15 +217,16 @@ const messageCost = 64
 
 // Core is the state of one rank. It is not safe for concurrent use.
 type Core struct {
-	rank   int32
-	window int64
-	peers  []peer
-	absent int        // peers that are gone
-	comms  []commSlot // by index in the context id
-	newest uint64     // generation that was opened here, counted without wrapping
-	ops    table
-	early  []*Message // for contexts that are not open here yet
-	free   messagePool
+	rank     int32
+	window   int64
+	describe func(*wire.Signature) string
+	peers    []peer
+	absent   int        // peers that are gone
+	comms    []commSlot // by index in the context id
+	newest   uint64     // generation that was opened here, counted without wrapping
+	ops      table
+	early    []*Message // for contexts that are not open here yet
+	free     messagePool
 
 	// Out are the actions to carry out, and Done the operations that are
 	// finished. The caller takes both after each event and calls Taken.
@@ -257,7 +265,7 @@ func New(cfg Config) *Core {
 	if cfg.Window < messageCost {
 		panic(fmt.Sprintf("proto: a window of %d bytes lets no message through, the least is %d", cfg.Window, messageCost))
 	}
-	c := &Core{rank: int32(cfg.Rank), window: cfg.Window, peers: make([]peer, cfg.Size)}
+	c := &Core{rank: int32(cfg.Rank), window: cfg.Window, describe: cfg.Describe, peers: make([]peer, cfg.Size)}
 	for i := range c.peers {
 		c.peers[i].credit, c.peers[i].room = cfg.Window, cfg.Window
 	}

@@ -292,7 +292,7 @@ func (c *Core) arrived(x *Context, m *Message) {
 		return
 	}
 	if m.signed && x.disagrees(&m.sig) {
-		err := x.mismatch(m)
+		err := c.mismatch(x, m)
 		c.Revoke(x.comm, err, err.Error()) // before drop, so that the sender hears why
 		c.drop(m)
 		return
@@ -383,7 +383,7 @@ func (c *Core) consume(op *Op, m *Message) {
 func (c *Core) deliver(op *Op, src, world, tag int32, typ uint32, data []byte, sig *wire.Signature) {
 	op.world = world
 	op.Status = Status{Source: src, Tag: tag, Bytes: int64(len(data)), Type: typ}
-	err := op.check(sig)
+	err := c.check(op, sig)
 	if err == nil || err == ErrTruncated {
 		copy(op.Buf, data)
 	}
@@ -392,10 +392,10 @@ func (c *Core) deliver(op *Op, src, world, tag int32, typ uint32, data []byte, s
 
 // check compares a matched message with its receive. A truncated message fills
 // the buffer; any other error leaves it alone.
-func (o *Op) check(sig *wire.Signature) error {
+func (c *Core) check(o *Op, sig *wire.Signature) error {
 	switch {
 	case o.Signed && sig != nil && *sig != o.Sig:
-		return &MismatchError{Mine: o.Sig, Theirs: *sig, Rank: o.Status.Source}
+		return &MismatchError{Mine: o.Sig, Theirs: *sig, Rank: o.Status.Source, Describe: c.describe}
 	case o.Status.Type != o.Type:
 		return ErrType
 	case o.Status.Bytes > int64(len(o.Buf)):
@@ -408,7 +408,7 @@ func (o *Op) check(sig *wire.Signature) error {
 func (c *Core) accept(op *Op, m *Message, sig *wire.Signature) {
 	op.world, op.sid = m.peer, m.sid
 	op.Status = m.Status()
-	err := op.check(sig)
+	err := c.check(op, sig)
 	op.Err = err // kept until the transfer is over
 	op.want = min(m.bytes, int64(len(op.Buf)))
 	if c.peers[m.peer].gone != nil {
