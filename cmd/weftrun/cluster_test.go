@@ -419,7 +419,7 @@ func TestAgentsSecret(t *testing.T) {
 }
 
 // TestAgentsSameSignal: a signal that the batch system sends to agents and ranks
-// arrives once, though weftrun has it too and passes it on.
+// arrives once, though weftrun has it too and passes it on (ompi#3998).
 func TestAgentsSameSignal(t *testing.T) {
 	const script = `n=0; trap 'n=$((n+1))' USR1; trap 'echo caught $n; exit 0' USR2; echo $$; while :; do sleep 0.05; done`
 	cmd := command(t, on("a", "sh", "-c", script)...)

@@ -149,6 +149,7 @@ func TestEndedJobLeavesNothing(t *testing.T) {
 	}
 }
 
+// ompi#8672: ranks get the signal that weftrun gets, once, and time for what they do then.
 func TestSignalsReachTheRanks(t *testing.T) {
 	// A shell runs its trap when its child ends, so sleep is waited for.
 	const script = `trap "echo USR1" USR1; trap "echo USR2" USR2; trap "echo TERM; exit 0" TERM; trap "echo INT; exit 0" INT
@@ -231,6 +232,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	}
 }
 
+// ompi-release#531, ompi#526, ompi#4577: Ctrl-Z stops ranks and launcher, and they go on together.
 func TestStopAndContinue(t *testing.T) {
 	cmd := command(t, "-n", "2", "sh", "-c", `echo $$; exec sleep 1000`)
 	pids := append(numbers(t, scan(t, start(t, cmd), 2)), cmd.Process.Pid)

@@ -81,7 +81,7 @@ func TestArrange(t *testing.T) {
 }
 
 // TestHalfOfEveryCore: a batch system that gives one thread of each core away leaves as many
-// cores as there were.
+// cores as there were (ompi#9647, ompi#5266, prrte#1947).
 func TestHalfOfEveryCore(t *testing.T) {
 	files := make(map[string]string)
 	allowed := make([]int, 48)
