@@ -196,7 +196,7 @@ func (c *Client) read() {
 		f, err := receive(c.in, maxFromLauncher)
 		if err != nil {
 			text := "its line closed"
-			if err != io.EOF {
+			if err != io.EOF && !errors.Is(err, errReset) {
 				text = err.Error()
 			}
 			c.report(Event{Kind: LauncherLost, Rank: -1, Text: text})

@@ -366,6 +366,38 @@ func TestBadWelcome(t *testing.T) {
 	}
 }
 
+// A launcher that dies with words of a rank unread has closed the line, as one that has read them.
+func TestLauncherDiesWithWordsUnread(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(ours, &frame{Kind: welcome, Version: Version, Secret: make([]byte, SecretSize), Place: &place{Size: 1, Local: [][2]int{{0, 1}}, Layout: Layout{{0, 1, 0}}}}); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := duplicate(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := adopt(fd, "test", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Dial(own, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	events := make(chan Event, 1)
+	c.Watch(func(e Event) { events <- e })
+	if err := ours.Close(); err != nil { // Hello is unread
+		t.Fatal(err)
+	}
+	if e := <-events; e.Kind != LauncherLost || e.Text != "its line closed" {
+		t.Errorf("the rank heard %v", e)
+	}
+}
+
 func TestFromEnv(t *testing.T) {
 	for _, name := range Vars() {
 		t.Setenv(name, "")
