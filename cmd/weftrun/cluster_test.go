@@ -27,10 +27,10 @@ func TestTheSameUnderAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes as long as all the others: run it without -short")
 	}
-	// These are about one host: which processors it has, what a plan for it looks like,
+	// These are about one host, or have hosts of their own: which processors it has, what a plan for it looks like,
 	// and the descriptors and ignored signals that ranks get from weftrun itself.
 	const other = "TestWireUp|TestOrdinaryProgramsRun|TestBinding|TestDryRun|TestTooManyRanks|TestIgnoredSignalsStayIgnored|" +
-		"TestTheSameUnderAgents|TestAgents|TestParse|TestHelp|TestRestartWithoutAHost|TestTM"
+		"TestTheSameUnderAgents|TestAgents|TestReportsOfHosts|TestReportOfSessions|TestParse|TestHelp|TestRestartWithoutAHost|TestTM"
 	cmd := exec.CommandContext(t.Context(), self, "-test.skip", other, "-test.v", "-test.timeout", "5m")
 	cmd.Env = append(os.Environ(), "OVER_AGENTS=1")
 	out, err := cmd.CombinedOutput()
