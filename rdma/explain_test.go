@@ -8,7 +8,9 @@ import (
 	"testing"
 )
 
-// Each known error, as a user sees it. The golden file is testdata/errors.txt.
+// Each known error, as a user sees it; those of routes and interfaces came without a word of help
+// elsewhere (nccl-tests#185, nccl#925), those of memory without the limit (ucx#8229, cudf-spark#7632). The golden
+// file is testdata/errors.txt.
 func TestExplain(t *testing.T) {
 	nearly := Facts{Bytes: 64 << 20, Memlock: 8 << 20, Pinned: 4 << 10}
 	unlimited := Facts{Bytes: 64 << 20, Memlock: -1}

@@ -30,7 +30,8 @@ func entry(t *testing.T, index int, addr string, kind rdma.GIDType, netdev strin
 var ethernet = rdma.Port{Num: 1, State: rdma.PortActive, LinkLayer: rdma.LinkEthernet, GIDs: 16, ActiveMTU: 4096, MaxMTU: 4096}
 
 // Programs that took index 0, or the first entry that was not empty, hung at
-// their first message.
+// their first message (nccl#426, nccl#2013, ucx#2434); others ended at an entry that
+// containers cannot read (uccl#301).
 func TestMistakeGIDIndexZero(t *testing.T) {
 	v1, v2 := rdma.GIDRoCEv1, rdma.GIDRoCEv2
 	table := []rdma.GIDEntry{
@@ -104,7 +105,8 @@ func TestChooseGIDInfiniBand(t *testing.T) {
 	}
 }
 
-// NVSHMEM and NCCL took partition key index 0 on InfiniBand, others searched on Ethernet.
+// NVSHMEM and NCCL took partition key index 0 on InfiniBand (nvshmem#82, nccl#1323), UCX searched on
+// Ethernet (ucx#7724).
 func TestMistakePKeyIndexZero(t *testing.T) {
 	ib := rdma.Port{Num: 1, LinkLayer: rdma.LinkInfiniBand}
 	for _, tc := range []struct {
@@ -218,7 +220,7 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// A timer of 0 means 655 ms: a storage system lost 720 of 721 operations to it.
+// A timer of 0 means 655 ms: a storage system did 721 operations in the time of 203 thousand (nbs#5790).
 func TestMistakeRNRTimerZero(t *testing.T) {
 	a := validRTR()
 	a.MinRNRTimer = 0
@@ -301,7 +303,7 @@ func TestCheckAttributes(t *testing.T) {
 		"Timeout -2ns":    func(a *rdma.RTSAttr) { a.Timeout = -2 },
 		"17 READs":        func(a *rdma.RTSAttr) { a.MaxReads = 17 },
 		"PSN":             func(a *rdma.RTSAttr) { a.SendPSN = 1 << 24 },
-		// Soft-RoCE never gives up with 7 retries, and loops in the kernel with 7 RNR retries.
+		// Soft-RoCE never gives up with 7 retries, and loops in the kernel with 7 RNR retries (Nugine/rdma#2).
 		"7 retries are more than the device's 6":    func(a *rdma.RTSAttr) { a.Retries = 7 },
 		"this device must not retry for ever":       func(a *rdma.RTSAttr) { a.RNRRetries = rdma.RetryForever },
 		"8 RNR retries are not between":             func(a *rdma.RTSAttr) { a.RNRRetries = 8 },

@@ -151,7 +151,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// A child process changes nothing for the transfers that run meanwhile.
+// A child process changes nothing for the transfers that run meanwhile. Here nothing prepares for it, as
+// ibv_fork_init does, which broke huge pages and children (Mooncake#3845, rdma-core#1222).
 func TestExecDuringTransfers(t *testing.T) {
 	for _, io := range modes {
 		t.Run(io.String(), func(t *testing.T) {
@@ -263,7 +264,7 @@ func waitEvent(t *testing.T, d *device, want rdma.EventType, port int) {
 }
 
 // Memory that must not be locked: the error has the limit, what is in use, and
-// the command that raises it. The child process has no right to lock more.
+// the command that raises it (ucx#8229). The child process has no right to lock more.
 func TestMemlock(t *testing.T) {
 	name, _ := realSpec(t)
 	if os.Getuid() != 0 {
@@ -356,7 +357,7 @@ func TestBadMemory(t *testing.T) {
 	}
 }
 
-// No route and no neighbour end in words, not in a hang.
+// No route and no neighbour end in words, not in a hang (nccl-tests#185, nccl#925).
 func TestUnreachable(t *testing.T) {
 	d, port := realDevice(t, Direct)
 	for addr, errno := range map[string][]syscall.Errno{

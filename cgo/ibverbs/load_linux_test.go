@@ -64,7 +64,8 @@ func notBuiltIn(t *testing.T) {
 	}
 }
 
-// Each way of having no device has its own words, and says what to do.
+// Each way of having no device has its own words, and says what to do: programs that only became slow kept
+// their users guessing (nccl#444, nccl#1410).
 func TestNoDevice(t *testing.T) {
 	notBuiltIn(t)
 	cards := map[string]string{"class/infiniband/mlx5_0/fw_ver": "1.2.3\n", "class/infiniband/mlx5_1/fw_ver": "1.2.3\n"}
@@ -195,6 +196,7 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
+// Entries that cannot be read end nothing, as in containers (uccl#301).
 func TestSysfs(t *testing.T) {
 	dir := "class/infiniband/mlx5_0/ports/1/"
 	files := map[string]string{"class/infiniband/rxe0/parent": "eth7\n", "class/net/eth7/device/numa_node": "1\n"}

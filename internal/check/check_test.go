@@ -186,7 +186,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Without RDMA, what only RDMA needs is no problem, and its absence is told as such.
+// Without RDMA, what only RDMA needs is no problem (ucx#8746), and its absence is told as such.
 func TestNoDevice(t *testing.T) {
 	f := facts(machine(t, "sys/class/infiniband", "-", "sys/class/net/.keep", "", "proc/self/limits", limit(memlock, "65536", "65536"), "etc/ld.so.cache", "x"))
 	got := make(map[string]State)

@@ -96,6 +96,7 @@ func TestEveryKindAndFlag(t *testing.T) {
 	}
 }
 
+// Lengths have 64 bits; others cut those of 4 GiB and more (lci#75).
 func TestLayout(t *testing.T) {
 	h := Header{Kind: RTS, Flags: HasID | HasBytes | HasRegion | HasSig, Ctx: 0x04030201, Src: -1, Tag: 7, Type: 0x0d0c0b0a, Seq: 9,
 		ID: 0x11, Reply: 0x12, Bytes: 1 << 40, Region: Region{Kind: 1, Key: 2, Addr: 3},

@@ -173,7 +173,7 @@ func isReadable(t tb, fd int) bool {
 const allAccess = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 
 // Programs that watch the last byte of a message take it for complete when most of it
-// is not there (libfabric#655, DeepEP#491): here the last byte always comes first.
+// is not there (libfabric#655, DeepEP#491, rdma-core#1413): here the last byte always comes first.
 func TestMistakeLastBytePolling(t *testing.T) {
 	const size = 5*1024 + 77
 	for seed := range uint64(20) {
@@ -511,7 +511,7 @@ func TestMemlock(t *testing.T) {
 	check(t, first.Close(), must(a.pd.RegisterMemory(make([]byte, 8<<20), 0)).Close())
 }
 
-// Messages above the port's limit failed at 2 or 4 GiB only, where no test came (gloo#474, lci#75).
+// Messages above the port's limit failed at 2 or 4 GiB only, where no test came (gloo#474, lci#75, nccl#2333).
 func TestMistakeMessageTooLong(t *testing.T) {
 	f := newFabric(t, 1)
 	opts := fake.CardOptions{MaxMessage: 4096}

@@ -101,7 +101,7 @@ func testRegionInUse(t *testing.T, open Open) {
 
 // Completions of a QP that was closed without a drain are lost, or come under its old
 // number; never under that of another. Programs that trusted ids alone used freed
-// memory (ceph#25447, spdk#1075).
+// memory (ceph#25447, spdk#1075, spdk#3859).
 func testCloseWithoutDrain(t *testing.T, open Open) {
 	a, b := pair(t, open, config{})
 	src, dst := a.alloc(64*1000, rdma.LocalWrite), b.alloc(64*1000, allAccess)

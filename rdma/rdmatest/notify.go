@@ -302,7 +302,7 @@ func (n *node) pingPong(qps []rdma.QP, rounds, answers int) error {
 }
 
 // Notifications that nobody took, or that somebody took and did not acknowledge, keep
-// nothing from being closed: programs hung for ever in destroy (ucx#1039).
+// nothing from being closed: programs hung for ever in destroy (ucx#1039, rdma-core#657).
 func testUntakenNotification(t *testing.T, open Open) {
 	a, b := pair(t, open, config{})
 	for taken := range 2 {

@@ -24,7 +24,7 @@ var queueTests = []test{
 }
 
 // A send queue with nothing signaled in it stays full for good: SPDK, libfabric
-// and others hung, or ignored the error and lost messages (spdk#3195, libfabric#824, lci#24).
+// and others hung, or ignored the error and lost messages (spdk#3195, uccl#267, libfabric#824, lci#24).
 func testMistakeAllUnsignaled(t *testing.T, open Open) {
 	a, b := pair(t, open, config{sends: 3})
 	dst := b.alloc(8, allAccess)

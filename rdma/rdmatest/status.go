@@ -193,7 +193,8 @@ func testRemote(t *testing.T, open Open) {
 }
 
 // A key whose region was closed lets nobody at the memory, which may be
-// somebody else's by now: late writes of peers corrupted it (libfabric-cray#1000, monarch#3804, aws-ofi-nccl#921).
+// somebody else's by now: late writes of peers corrupted it (libfabric-cray#1000, monarch#3804,
+// nbs#5708, aws-ofi-nccl#921).
 func testMistakeFreedTarget(t *testing.T, open Open) {
 	a, b := pair(t, open, config{})
 	src, whole := a.alloc(8192, rdma.LocalWrite), b.alloc(8192, rdma.LocalWrite)
@@ -272,7 +273,8 @@ func testPeerFailed(t *testing.T, open Open) {
 }
 
 // One completion tells the cause, all later ones are flushed, earlier ones are as they
-// were. In those with an error only ID, status and QP number count (spdk#3214).
+// were. In those with an error only ID, status and QP number count (spdk#3214,
+// nccl#902).
 func testFirstError(t *testing.T, open Open) {
 	a, b := pair(t, open, config{})
 	src, dst := a.alloc(5000, rdma.LocalWrite), b.alloc(5000, allAccess)
@@ -301,7 +303,8 @@ func testFirstError(t *testing.T, open Open) {
 }
 
 // Ends with different MTUs work, until the first message that is longer than the
-// smaller one. Five projects shipped that (nccl#2135, tensorflow#9432, Mooncake#3868).
+// smaller one. Five projects shipped that (nccl#2135, tensorflow#9432, Mooncake#3868,
+// nccl-mesh-plugin#12, rocSHMEM#214).
 func testMistakeMTUDiffers(t *testing.T, open Open) {
 	a, b := unconnected(t, open, config{quick: true})
 	large := rdma.PathMTU(a.port.ActiveMTU, b.port.ActiveMTU)

@@ -16,8 +16,8 @@ func conformance(t *testing.T, o options) {
 	})
 }
 
-// sleepLong shows a lost wake-up that the clock would hide, and a message without a receive
-// that a repetition would.
+// sleepLong shows a lost wake-up that the clock would hide (apache/brpc#3415), and a message without a receive
+// that a repetition would (ydb-platform/nbs#5790).
 func sleepLong(u *tuning) { u.nap, u.rnrRetries = time.Hour, 0 }
 
 func TestConformance(t *testing.T) { conformance(t, options{tune: sleepLong}) }
@@ -29,7 +29,8 @@ func TestConformanceRails(t *testing.T) {
 }
 
 // TestConformanceTiny has queues that are always full, on a lenient InfiniBand card that takes nothing
-// inline and short messages only.
+// inline and short messages only (pytorch/gloo#474, ROCm/mori#409), and where a full partition key is not the first
+// (NVIDIA/nvshmem#82). A CQ that overran would fail everybody (ofiwg/libfabric#4913, ROCm/TransferBench#239).
 func TestConformanceTiny(t *testing.T) {
 	conformance(t, options{seed: 4, card: fake.CardOptions{Soft: true, MaxMessage: 10_000, LinkLayer: rdma.LinkInfiniBand, PKeys: []uint16{0x7fff, 0x8001}}, tune: tiny})
 }

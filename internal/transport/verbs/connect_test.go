@@ -74,7 +74,8 @@ func TestConnectAgain(t *testing.T) {
 	}
 }
 
-// TestNoWay: what never resolves is an error at both ends, with the address and what to do.
+// TestNoWay: what never resolves is an error at both ends, with the address and what to do
+// (NVIDIA/nccl-tests#185).
 func TestNoWay(t *testing.T) {
 	w, r := ranksOf(t, 2, options{tune: quick})
 	for range 10 {
@@ -89,7 +90,7 @@ func TestNoWay(t *testing.T) {
 	}
 }
 
-// TestNoRoute is an error at once.
+// TestNoRoute is an error at once (NVIDIA/nccl#925).
 func TestNoRoute(t *testing.T) {
 	w, r := ranksOf(t, 2, options{})
 	w.cards[1].FailCall(rdma.OpModifyRTR, 1, syscall.ENETUNREACH)
@@ -155,7 +156,7 @@ func TestOtherNetworks(t *testing.T) {
 }
 
 // TestMTU: ends with different MTUs use the smaller one, for payloads of any size, both
-// ways (NVIDIA/nccl#2135, kvcache-ai/Mooncake#3868).
+// ways (NVIDIA/nccl#2135, kvcache-ai/Mooncake#3868). An old soft-RoCE took none above the MTU (SoftRoCE/rxe-dev#69, #76).
 func TestMTU(t *testing.T) {
 	f := fake.New(fake.Options{})
 	links := openLinks(t, 2)

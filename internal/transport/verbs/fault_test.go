@@ -146,7 +146,7 @@ func quick(u *tuning) {
 }
 
 // TestErrorOfOnePeer: a queue pair fails; its peers are told with cause, rank, GID and remedy, and
-// all others go on at once (openucx/ucx#5027, rapidsai/ucxx#249).
+// all others go on at once (openucx/ucx#5027, openucx/ucx#5174, rapidsai/ucxx#249).
 func TestErrorOfOnePeer(t *testing.T) {
 	for _, status := range []rdma.Status{rdma.StatusRetryExceeded, rdma.StatusRNRRetryExceeded, rdma.StatusRemoteAccess, rdma.StatusLocalProtection,
 		rdma.StatusRemoteInvalidRequest, rdma.StatusGeneral} {
@@ -260,7 +260,7 @@ func TestPortDown(t *testing.T) {
 	}
 }
 
-// TestDeviceLost: everybody fails with the cause, buffers are free, and Close works.
+// TestDeviceLost: everybody fails with the cause, buffers are free, and Close works (Mellanox/libvma#828).
 func TestDeviceLost(t *testing.T) {
 	w, r := ranksOf(t, 3, options{tune: quick})
 	meet(t, r[0], r[1])
@@ -291,7 +291,7 @@ func TestDeviceLost(t *testing.T) {
 	meet(t, r[1], r[2])
 }
 
-// TestLostNotification: the device forgets to wake us.
+// TestLostNotification: the device forgets to wake us (apache/brpc#3415).
 func TestLostNotification(t *testing.T) {
 	w, r := ranksOf(t, 2, options{})
 	meet(t, r[0], r[1])
@@ -317,7 +317,8 @@ func TestLostNotification(t *testing.T) {
 }
 
 // TestNoMemoryToRegister: registrations of messages fail. They are copied instead, with one
-// line that says so, and nobody waits for anybody (the deadlock of bidirectional large sends).
+// line that says so, and nobody waits for anybody: large sends both ways were a deadlock of Open MPI
+// when the memory that may be locked ran out (att-4364 of its list devel).
 func TestNoMemoryToRegister(t *testing.T) {
 	w, r := ranksOf(t, 2, options{loud: true, card: fake.CardOptions{Memlock: 12 << 20}, cfg: func(_ int, cfg *Config) { cfg.ArenaBytes = 0 },
 		tune: func(u *tuning) { u.receives, u.sends = 64, 64 }})
@@ -364,7 +365,8 @@ func TestNoMemoryToRegister(t *testing.T) {
 	}
 }
 
-// TestMemlock: what is needed at the start shrinks to what may be locked, or says how to raise it.
+// TestMemlock: what is needed at the start shrinks to what may be locked, or says how to raise it
+// (openucx/ucx#8229).
 func TestMemlock(t *testing.T) {
 	w, r := ranksOf(t, 2, options{loud: true, card: fake.CardOptions{Memlock: 3 << 20}})
 	meet(t, r[0], r[1])
@@ -392,7 +394,7 @@ func TestMemlock(t *testing.T) {
 }
 
 // TestFailingCalls: the nth call of each kind fails. Open gives everything back, or
-// works; later, the peers are told.
+// works; later, the peers are told. A post that failed was overlooked (uiuc-hpc/lci#24).
 func TestFailingCalls(t *testing.T) {
 	for _, op := range []rdma.Op{rdma.OpOpenDevice, rdma.OpQueryPort, rdma.OpQueryGIDs, rdma.OpQueryPKeys, rdma.OpAllocPD, rdma.OpCreateChannel, rdma.OpCreateCQ,
 		rdma.OpCreateSRQ, rdma.OpPostRecv, rdma.OpRegisterMemory, rdma.OpCreateQP, rdma.OpModifyInit, rdma.OpModifyRTR, rdma.OpModifyRTS,

@@ -20,7 +20,8 @@ func goldenHello() *hello {
 		}}
 }
 
-// The bytes on the wire: a change here is a change of the protocol's version.
+// The bytes on the wire: a change here is a change of the protocol's version. Others sent an address through
+// htonl (w180112/RDMA-example#3).
 const goldenBytes = "57565242" + "0200" + "01" + "02" + "01020300000000000000000000000010" + "04030201" + "02000000" + "00400000" + "40000000" + "07000005" + "00000000" +
 	"02010503" + "0000" + "10" + "00" + "56341200" + "efcdab00" + "0000004000000000" + "00000000000000000000ffff0a4d0001" + "0000000000000000" +
 	"01020401" + "0302" + "01" + "00" + "01000000" + "02000000" + "0000008000000000" + "fe800000000000000000000000000009" + "0000000000000000"

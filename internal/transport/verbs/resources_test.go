@@ -64,7 +64,8 @@ func TestArenaCostsNothing(t *testing.T) {
 	}
 }
 
-// TestHeapMemory: small payloads are copied, large ones registered for one operation each.
+// TestHeapMemory: small payloads are copied, large ones registered for one operation each. Caches of
+// registrations grew without end (openucx/ucx#6264, openucx/ucx#8702, kvcache-ai/Mooncake#3639).
 func TestHeapMemory(t *testing.T) {
 	w, r := ranksOf(t, 2, options{})
 	meet(t, r[0], r[1])
@@ -178,7 +179,7 @@ func TestManyPeers(t *testing.T) {
 }
 
 // TestSignaling: a send queue of 4 takes any number of messages, although hardly any of them asks for
-// a completion (spdk/spdk#3195).
+// a completion (spdk/spdk#3195, uccl-project/uccl#267).
 func TestSignaling(t *testing.T) {
 	_, r := ranksOf(t, 2, options{card: fake.CardOptions{}, tune: func(u *tuning) { u.sq = 4; u.interval = 100 }})
 	meet(t, r[0], r[1])
