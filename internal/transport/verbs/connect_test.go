@@ -318,3 +318,27 @@ func TestCloseWhileConnecting(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultPrefix: InfiniBand ports of fabrics that may be separate are told of, unless the user has chosen one (Open MPI
+// connected those that cannot reach each other).
+func TestDefaultPrefix(t *testing.T) {
+	f := fake.New(fake.Options{})
+	defer f.Close()
+	for _, name := range []string{"ib0", "ib1"} {
+		f.AddCard(name, fake.CardOptions{LinkLayer: rdma.LinkInfiniBand})
+	}
+	for device, want := range map[string]int{"": 1, "ib1": 0} {
+		var notices []string
+		tr, err := Open(Config{Size: 1, Job: "test", Provider: f, Device: device, NUMA: -1, Control: openLinks(t, 1)[0],
+			Notice: func(line string) { notices = append(notices, line) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(notices) != want || want > 0 && !strings.Contains(notices[0], "ports ib0:1, ib1:1 all have") {
+			t.Errorf("device %q: notices %q, want %d", device, notices, want)
+		}
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

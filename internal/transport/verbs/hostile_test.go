@@ -1,7 +1,9 @@
 package verbs
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/weft-hpc/weft/internal/wire"
@@ -211,6 +213,53 @@ func TestKeyAfterUse(t *testing.T) {
 					t.Fatalf("byte %d was changed", i)
 				}
 			}
+		})
+	}
+}
+
+// TestLateWrite: a peer that is taken for dead goes on writing. What has landed when PeerDown says so is all that
+// lands, whatever the buffer is used for then (meta-pytorch/monarch#3804, ydb-platform/nbs#5708, aws/aws-ofi-nccl#921).
+func TestLateWrite(t *testing.T) {
+	for _, kind := range []string{"heap", "arena"} {
+		t.Run(kind, func(t *testing.T) {
+			w, r := ranksOf(t, 2, options{tune: quick})
+			meet(t, r[0], r[1])
+			src, mem := make([]byte, 8<<20), make([]byte, 8<<20)
+			if kind == "arena" {
+				var err error
+				if mem, err = w.alloc(1, len(mem)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range src {
+				src[i] = 0x77
+			}
+			region, err := r[1].Expose(0, 7, mem)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r[1].dest = mem
+			w.fabric.Hold()
+			if err := r[0].SendBulk(1, dataHeader(7, region), src, 1); err != nil {
+				t.Fatal(err)
+			}
+			for w.fabric.Step(1) > 0 && bytes.IndexByte(mem, 0x77) < 0 {
+			}
+			r[1].MarkDown(0, errors.New("taken for dead"))
+			poll(t, "its death", func() bool { w.fabric.Step(1); return r[1].down[0] != nil }, r[1])
+			if n := bytes.Count(mem, []byte{0x77}); n == 0 || n == len(mem) {
+				t.Fatalf("%d of %d bytes had landed: this test wants some", n, len(mem))
+			}
+			for i := range mem {
+				mem[i] = 0x5a
+			}
+			for w.fabric.Step(100) > 0 {
+			}
+			if n := bytes.Count(mem, []byte{0x5a}); n != len(mem) {
+				t.Fatalf("%d bytes were written to memory that is the program's again", len(mem)-n)
+			}
+			w.fabric.Resume()
+			poll(t, "the end of the other side", func() bool { return r[0].down[1] != nil }, r...)
 		})
 	}
 }
