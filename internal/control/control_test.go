@@ -343,36 +343,23 @@ func TestBadWelcome(t *testing.T) {
 		f, p := good, *good.Place
 		f.Place = &p
 		spoil(&f)
-		ours, theirs, err := pair()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := send(ours, &f); err != nil {
-			t.Fatal(err)
-		}
-		fd, err := duplicate(theirs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own, err := adopt(fd, "test", true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, err := Dial(own, nil); err == nil {
+		line, c, err := dialed(t, &f)
+		if err == nil {
 			c.Close()
 			t.Errorf("welcome with a bad %s was taken", name)
 		}
-		ours.Close()
+		line.Close()
 	}
 }
 
-// A launcher that dies with words of a rank unread has closed the line, as one that has read them.
-func TestLauncherDiesWithWordsUnread(t *testing.T) {
+// dialed is a rank that has heard only a welcome, with the launcher's end of its line.
+func dialed(t *testing.T, welcome *frame) (line *os.File, c *Client, err error) {
+	t.Helper()
 	ours, theirs, err := pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := send(ours, &frame{Kind: welcome, Version: Version, Secret: make([]byte, SecretSize), Place: &place{Size: 1, Local: [][2]int{{0, 1}}, Layout: Layout{{0, 1, 0}}}}); err != nil {
+	if err := send(ours, welcome); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := duplicate(theirs)
@@ -383,14 +370,20 @@ func TestLauncherDiesWithWordsUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Dial(own, nil)
+	c, err = Dial(own, nil)
+	return ours, c, err
+}
+
+// A launcher that dies with words of a rank unread has closed the line, as one that has read them.
+func TestLauncherDiesWithWordsUnread(t *testing.T) {
+	line, c, err := dialed(t, &frame{Kind: welcome, Version: Version, Secret: make([]byte, SecretSize), Place: &place{Size: 1, Local: [][2]int{{0, 1}}, Layout: Layout{{0, 1, 0}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	events := make(chan Event, 1)
 	c.Watch(func(e Event) { events <- e })
-	if err := ours.Close(); err != nil { // Hello is unread
+	if err := line.Close(); err != nil { // Hello is unread
 		t.Fatal(err)
 	}
 	if e := <-events; e.Kind != LauncherLost || e.Text != "its line closed" {
