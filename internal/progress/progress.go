@@ -358,7 +358,7 @@ func (e *Engine) handOver(a *proto.Action) bool {
 	case nil:
 		e.seq[peer]++
 		if e.turns(1 + len(a.Payload)>>10) {
-			runtime.Gosched()
+			runtime.Gosched() // with the lock: who wants that waits for the rest of the posts anyway
 		}
 		if a.Op != nil {
 			a.Op.Err = nil
