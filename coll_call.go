@@ -377,7 +377,7 @@ func (c *Comm) collectiveFailure(ctx context.Context, call string, el *elem, err
 	switch {
 	case errors.As(err, &mismatch):
 		e.Peer = int(mismatch.Rank)
-		e.Err = fmt.Errorf("%w: rank %d called %s, this rank %s", ErrMismatch, mismatch.Rank, signature(&mismatch.Theirs), signature(&mismatch.Mine))
+		e.Err = mismatch
 		e.Hint = "every rank must call the same collectives in the same order with the same arguments"
 	case errors.Is(err, ErrOperator):
 		e.Hint = "the communicator is revoked; the operator's own code says why"

@@ -111,7 +111,7 @@ func nextOf(r *board.Run, reduces bool) (over bool, err error) {
 // mismatchOf returns the error with a mismatch in the form that messages give it.
 func mismatchOf(err error) error {
 	if m, ok := errors.AsType[*board.MismatchError](err); ok {
-		return &proto.MismatchError{Rank: int32(m.Rank), Mine: m.Mine, Theirs: m.Theirs, Describe: signature}
+		return &proto.MismatchError{Rank: int32(m.Rank), Mine: m.Mine, Theirs: m.Theirs, CallText: signature}
 	}
 	return err
 }

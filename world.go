@@ -68,7 +68,7 @@ func newWorld(cfg *config, l *link) *World {
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,
-		Describe: signature,
+		CallText: signature,
 	})
 	members := make([]int32, l.size)
 	for i := range members {

@@ -80,8 +80,8 @@ type Config struct {
 	// EagerMax lowers the eager limit of the transports, if it is not zero.
 	EagerMax int
 	Policy   Policy
-	// Describe says in words what a rank called, for the error when ranks disagree. May be nil.
-	Describe func(*wire.Signature) string
+	// CallText says in words what a rank called, for the error when ranks disagree. May be nil.
+	CallText func(*wire.Signature) string
 }
 
 // Who has the poller's role.
@@ -170,7 +170,7 @@ func (o *Op) Recycle() {
 // transports from now on.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		core:    proto.New(proto.Config{Rank: cfg.Rank, Size: cfg.Size, Window: cfg.Window, Describe: cfg.Describe}),
+		core:    proto.New(proto.Config{Rank: cfg.Rank, Size: cfg.Size, Window: cfg.Window, CallText: cfg.CallText}),
 		route:   cfg.Route,
 		seq:     make([]uint32, cfg.Size),
 		outbox:  make([]outbox, cfg.Size),

@@ -274,7 +274,7 @@ func (x *Context) disagrees(sig *wire.Signature) bool {
 
 // mismatch is the error for a message that disagrees.
 func (c *Core) mismatch(x *Context, m *Message) error {
-	e := &MismatchError{Theirs: m.sig, Rank: m.node.Src, Describe: c.describe}
+	e := &MismatchError{Theirs: m.sig, Rank: m.node.Src, CallText: c.callText}
 	if x.calls == nil {
 		return e
 	}

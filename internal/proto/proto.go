@@ -74,13 +74,13 @@ var (
 type MismatchError struct {
 	Mine, Theirs wire.Signature
 	Rank         int32                        // theirs
-	Describe     func(*wire.Signature) string // in words; may be nil
+	CallText     func(*wire.Signature) string // in words; may be nil
 }
 
 func (e *MismatchError) Error() string {
 	mine, theirs := fmt.Sprintf("%+v", e.Mine), fmt.Sprintf("%+v", e.Theirs)
-	if e.Describe != nil {
-		mine, theirs = e.Describe(&e.Mine), e.Describe(&e.Theirs)
+	if e.CallText != nil {
+		mine, theirs = e.CallText(&e.Mine), e.CallText(&e.Theirs)
 	}
 	return fmt.Sprintf("%v: rank %d called %s, this rank %s", ErrMismatch, e.Rank, theirs, mine)
 }
@@ -208,8 +208,8 @@ type Action struct {
 type Config struct {
 	Rank, Size int
 	Window     int64 // bytes of credit for each peer, the same on all ranks
-	// Describe says in words what a rank called, for the error when ranks disagree. May be nil.
-	Describe func(*wire.Signature) string
+	// CallText says in words what a rank called, for the error when ranks disagree. May be nil.
+	CallText func(*wire.Signature) string
 }
 
 // messageCost is what an unexpected message costs beside its payload.
@@ -219,7 +219,7 @@ const messageCost = 64
 type Core struct {
 	rank     int32
 	window   int64
-	describe func(*wire.Signature) string
+	callText func(*wire.Signature) string
 	peers    []peer
 	absent   int        // peers that are gone
 	comms    []commSlot // by index in the context id
@@ -265,7 +265,7 @@ func New(cfg Config) *Core {
 	if cfg.Window < messageCost {
 		panic(fmt.Sprintf("proto: a window of %d bytes lets no message through, the least is %d", cfg.Window, messageCost))
 	}
-	c := &Core{rank: int32(cfg.Rank), window: cfg.Window, describe: cfg.Describe, peers: make([]peer, cfg.Size)}
+	c := &Core{rank: int32(cfg.Rank), window: cfg.Window, callText: cfg.CallText, peers: make([]peer, cfg.Size)}
 	for i := range c.peers {
 		c.peers[i].credit, c.peers[i].room = cfg.Window, cfg.Window
 	}

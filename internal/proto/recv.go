@@ -395,7 +395,7 @@ func (c *Core) deliver(op *Op, src, world, tag int32, typ uint32, data []byte, s
 func (c *Core) check(o *Op, sig *wire.Signature) error {
 	switch {
 	case o.Signed && sig != nil && *sig != o.Sig:
-		return &MismatchError{Mine: o.Sig, Theirs: *sig, Rank: o.Status.Source, Describe: c.describe}
+		return &MismatchError{Mine: o.Sig, Theirs: *sig, Rank: o.Status.Source, CallText: c.callText}
 	case o.Status.Type != o.Type:
 		return ErrType
 	case o.Status.Bytes > int64(len(o.Buf)):
