@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// tendEvery is how often everything is looked after that is not due by a notification: it
-	// takes half a dozen system calls.
+	// tendEvery is how often who polls looks at what would end a Wait, with a system call.
 	tendEvery = time.Millisecond
 	// tickEvery is how often the clock is acted upon.
 	tickEvery = 100 * time.Millisecond
@@ -68,12 +67,9 @@ func (t *Transport) Arm() bool {
 	if len(t.owing) > 0 {
 		t.payDebts()
 	}
-	if t.linkUsed { // what it does not report by its FD
-		if !t.link.Arm() {
-			t.due.Or(dueLink)
-			return false
-		}
-		t.linkUsed = false
+	if !t.linkSettled() {
+		t.due.Or(dueLink)
+		return false
 	}
 	for _, r := range t.rails {
 		if r.dead != nil {
@@ -179,17 +175,28 @@ func (t *Transport) Wait(d time.Duration) {
 	}
 	defer t.wake.leave()
 	d = min(d, t.tune.nap)
+	t.due.Or(t.watched(int((d + time.Millisecond - 1) / time.Millisecond)))
+}
+
+// watched tells what is due by the files, for the first of which it waits for ms milliseconds at most.
+func (t *Transport) watched(ms int) (due uint32) {
 	var events [2*maxRails + 2]unix.EpollEvent
-	n, err := unix.EpollWait(t.wake.epoll, events[:], int((d+time.Millisecond-1)/time.Millisecond)) // an error is an early return
-	switch {
-	case err != nil:
-	case n == 0:
-		t.due.Or(dueClock)
-	default:
-		for i := range n {
-			t.due.Or(uint32(events[i].Fd))
-		}
+	n, err := unix.EpollWait(t.wake.epoll, events[:], ms) // an error is an early return
+	if n == 0 && err == nil {
+		return dueClock
 	}
+	for i := range max(n, 0) {
+		due |= uint32(events[i].Fd)
+	}
+	return due
+}
+
+// linkSettled tells whether all that the link has to do makes its FD readable.
+func (t *Transport) linkSettled() bool {
+	if t.linkUsed && t.link.Arm() {
+		t.linkUsed = false
+	}
+	return !t.linkUsed
 }
 
 // Wake implements transport.Transport.
@@ -236,12 +243,16 @@ func (t *Transport) takeResults() int {
 	return len(results) + len(marks)
 }
 
-// tend looks after everything but completions: what is due, and all of it every tendEvery.
+// tend looks after everything but completions: what is due, and every tendEvery also what the files tell.
 func (t *Transport) tend() int {
 	due := t.due.Swap(0)
 	now := time.Now()
 	if now.Sub(t.tended) >= tendEvery {
-		due, t.tended = dueJobs|dueLink|dueNotice|dueEvents|dueClock, now
+		t.tended = now
+		due |= dueClock | t.watched(0)
+		if !t.linkSettled() {
+			due |= dueLink
+		}
 	}
 	n := 0
 	if due&dueJobs != 0 {
