@@ -10,6 +10,7 @@ package ibverbs
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -250,7 +251,7 @@ func (q *cq) poll(wc []rdma.WC) (int, error) {
 			if n > 0 {
 				break
 			}
-			return 0, q.dev.fail(rdma.OpPoll, 0, syscall.EIO, rdma.Facts{}) // drivers return numbers of their own
+			return 0, q.unreadable(got)
 		}
 		for i := range got {
 			q.take(&wc[n+i], &q.wcs[i])
@@ -264,6 +265,15 @@ func (q *cq) poll(wc []rdma.WC) (int, error) {
 		return 0, q.overran()
 	}
 	return n, nil
+}
+
+// unreadable is a poll that failed with a number of the driver's own.
+func (q *cq) unreadable(n int) error {
+	if err := q.dev.lost(rdma.OpPoll, 0); err != nil {
+		return err
+	}
+	return &rdma.Error{Op: rdma.OpPoll, Device: q.dev.info.Name, Kind: rdma.ErrDeviceFatal,
+		What: fmt.Sprintf("the driver cannot read the CQ: it returned %d", n), Hint: "see dmesg, then start the job again"}
 }
 
 func (q *cq) overran() error {
@@ -340,7 +350,7 @@ func (q *cq) destroy() error {
 		defer ch.mu.Unlock()
 	}
 	if q.ring != nil {
-		if err := d.failedClosing(rdma.OpCloseCQ, 0, &q.closed, q.disown()); err != nil {
+		if err := q.disown(); err != nil {
 			return err
 		}
 	} else {

@@ -8,7 +8,6 @@
 
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 static size_t round_up(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -37,14 +36,20 @@ void weft_free_batch(struct weft_batch *b) { free(b); }
 _Static_assert(sizeof(struct weft_sge) == sizeof(struct ibv_sge) && offsetof(struct weft_sge, lkey) == offsetof(struct ibv_sge, lkey),
 	       "segments are handed on as they are");
 
-// answer is that of weft_post_*: verbs return a positive errno, some a negative one.
-static void answer(struct weft_batch *b, int posted, int rc)
-{
-	if (rc == -1 && errno)
-		rc = errno;
-	b->posted = (uint32_t)posted;
-	b->error = rc < 0 ? -rc : rc;
-}
+// POST has the requests of a batch from b->posted on posted by call, and counts them: those before bad, if it failed.
+// A call that was interrupted is made again for the rest, if it said which that is.
+#define POST(b, wrs, n, bad, call) \
+	do { \
+		errno = 0; \
+		bad = NULL; \
+		b->error = result(call); \
+		if (b->error == 0) \
+			b->posted = (uint32_t)n; \
+		else if (bad >= wrs + b->posted && bad < wrs + n) \
+			b->posted = (uint32_t)(bad - wrs); \
+		else \
+			break; \
+	} while (b->error == EINTR)
 
 void weft_post_send(uintptr_t batch, int n)
 {
@@ -82,12 +87,8 @@ void weft_post_send(uintptr_t batch, int n)
 		}
 	}
 	wrs[n - 1].next = NULL;
-	errno = 0;
-	int rc = b->qp->context->ops.post_send(b->qp, wrs, &bad);
-	if (rc == 0)
-		answer(b, n, 0);
-	else
-		answer(b, bad >= wrs && bad < wrs + n ? (int)(bad - wrs) : 0, rc);
+	b->posted = 0;
+	POST(b, wrs, n, bad, b->qp->context->ops.post_send(b->qp, wrs + b->posted, &bad));
 }
 
 void weft_post_recv(uintptr_t batch, int n)
@@ -101,12 +102,9 @@ void weft_post_recv(uintptr_t batch, int n)
 		wrs[i].num_sge = (int)b->recvs[i].sges;
 	}
 	wrs[n - 1].next = NULL;
-	errno = 0;
-	int rc = b->srq ? b->srq->context->ops.post_srq_recv(b->srq, wrs, &bad) : b->qp->context->ops.post_recv(b->qp, wrs, &bad);
-	if (rc == 0)
-		answer(b, n, 0);
-	else
-		answer(b, bad >= wrs && bad < wrs + n ? (int)(bad - wrs) : 0, rc);
+	b->posted = 0;
+	POST(b, wrs, n, bad, b->srq ? b->srq->context->ops.post_srq_recv(b->srq, wrs + b->posted, &bad)
+				    : b->qp->context->ops.post_recv(b->qp, wrs + b->posted, &bad));
 }
 
 struct weft_polled *weft_new_polled(struct ibv_cq *cq)
@@ -127,7 +125,7 @@ void weft_poll(uintptr_t polled, int n)
 	struct ibv_wc wc[WEFT_POLL];
 	int tries = WEFT_TRIES;
 	do
-		p->got = p->cq->context->ops.poll_cq(p->cq, n, wc);
+		p->got = poll_cq(p->cq, n, wc);
 	while (p->got == 0 && --tries > 0);
 	for (int i = 0; i < p->got; i++)
 		weft_convert(&p->wc[i], &wc[i]);

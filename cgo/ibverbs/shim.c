@@ -18,27 +18,10 @@ int weft_load(const char *path, struct weft_lib **lib, char *text, size_t size)
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// Verbs return an errno, or -1 and set errno, or a negated errno: it depends
-// on the driver and its age.
-static int result(int rc)
-{
-	if (rc == 0)
-		return 0;
-	if (rc > 0)
-		return rc;
-	if (rc == -1 && errno)
-		return errno;
-	return -rc;
-}
-
-#define RETRY(call) ({ int rc_; do { errno = 0; rc_ = result(call); } while (rc_ == EINTR); rc_; })
-#define RETRY_POINTER(call) ({ __typeof__(call) p_; do { errno = 0; p_ = (call); } while (!p_ && errno == EINTR); if (!p_ && !errno) errno = ENOMEM; p_; })
 
 static void *symbol(void *handle, const char *name)
 {
@@ -92,10 +75,9 @@ int weft_load(const char *path, struct weft_lib **out, char *text, size_t size)
 int weft_list(struct weft_lib *lib, struct weft_device *out, int max, int *count)
 {
 	int n = 0;
-	errno = 0;
-	struct ibv_device **list = lib->get_device_list(&n);
+	struct ibv_device **list = RETRY_POINTER(lib->get_device_list(&n));
 	if (!list)
-		return errno ? errno : ENOSYS;
+		return errno;
 	*count = n;
 	for (int i = 0; i < n && i < max; i++) {
 		memset(&out[i], 0, sizeof out[i]);
@@ -148,13 +130,9 @@ static int query_limits(struct weft_lib *lib, struct ibv_context *ctx, struct we
 struct ibv_context *weft_open(struct weft_lib *lib, const char *name, struct weft_limits *limits)
 {
 	int n = 0;
-	errno = 0;
-	struct ibv_device **list = lib->get_device_list(&n);
-	if (!list) {
-		if (!errno)
-			errno = ENOSYS;
+	struct ibv_device **list = RETRY_POINTER(lib->get_device_list(&n));
+	if (!list)
 		return NULL;
-	}
 	struct ibv_context *ctx = NULL;
 	int err = ENODEV;
 	for (int i = 0; i < n; i++) {
@@ -168,14 +146,14 @@ struct ibv_context *weft_open(struct weft_lib *lib, const char *name, struct wef
 	if (ctx && !(err = set_nonblocking(ctx->async_fd)))
 		err = query_limits(lib, ctx, limits);
 	if (err && ctx) {
-		lib->close_device(ctx);
+		(void)RETRY(lib->close_device(ctx));
 		ctx = NULL;
 	}
 	errno = err;
 	return ctx;
 }
 
-int weft_close(struct weft_lib *lib, struct ibv_context *ctx) { return result(lib->close_device(ctx)); }
+int weft_close(struct weft_lib *lib, struct ibv_context *ctx) { return RETRY(lib->close_device(ctx)); }
 int weft_event_fd(struct ibv_context *ctx) { return ctx->async_fd; }
 
 int weft_query_port(struct weft_lib *lib, struct ibv_context *ctx, int port, struct weft_port *p)
@@ -215,7 +193,10 @@ int weft_query_gids(struct weft_lib *lib, struct ibv_context *ctx, struct weft_g
 {
 	if (!lib->query_gid_table)
 		return EOPNOTSUPP;
-	ssize_t n = lib->query_gid_table(ctx, out, (size_t)max, 0, sizeof *out);
+	ssize_t n;
+	do
+		n = lib->query_gid_table(ctx, out, (size_t)max, 0, sizeof *out);
+	while (n == -EINTR);
 	*count = n < 0 ? 0 : (int)n;
 	return n < 0 ? (int)-n : 0;
 }
@@ -302,7 +283,7 @@ struct ibv_comp_channel *weft_create_channel(struct weft_lib *lib, struct ibv_co
 		return NULL;
 	int err = set_nonblocking(ch->fd);
 	if (err) {
-		lib->destroy_comp_channel(ch);
+		(void)RETRY(lib->destroy_comp_channel(ch));
 		errno = err;
 		return NULL;
 	}

@@ -204,9 +204,9 @@ WEFT_API void weft_poll(uintptr_t polled, int n);
 // the entry of position i is wc[i % size].
 struct weft_ring {
 	// written by the thread
-	uint64_t head;	   // position behind the last completion
-	uint32_t error;	   // errno of a poll that failed
-	uint32_t unused1;
+	uint64_t head;	    // position behind the last completion
+	int32_t poll_error; // what a poll returned that failed
+	uint32_t arm_error; // errno of an arming that failed
 	uint8_t pad1[48];
 	// written by Go
 	uint64_t tail;	   // position of the next completion to take
@@ -231,8 +231,9 @@ WEFT_API int weft_stop_thread(struct weft_thread *t);
 // notify_fd, unless it is -1.
 WEFT_API struct weft_owned *weft_own_cq(struct weft_thread *t, int size, uint64_t id, int notify_fd, struct ibv_cq **cq, struct weft_ring **ring,
 					int *granted);
-// weft_release_cq destroys the CQ. What is left is the ring, which weft_free_owned frees.
-WEFT_API int weft_release_cq(struct weft_thread *t, struct weft_owned *q);
+// weft_release_cq destroys the CQ. What is left is the ring, which weft_free_owned frees. If it fails the thread keeps the
+// CQ, unless the device is lost: if the caller says so, or the errno is EIO.
+WEFT_API int weft_release_cq(struct weft_thread *t, struct weft_owned *q, int lost);
 WEFT_API void weft_free_owned(struct weft_owned *q);
 // weft_new_bell makes an event descriptor, or returns -1.
 WEFT_API int weft_new_bell(int semaphore);

@@ -22,7 +22,6 @@
 
 #include "verbs.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -79,6 +78,17 @@ static void ring_bell(int fd)
 		;
 }
 
+// notify tells who waits for what is behind a position that there is something, or nothing ever again.
+static void notify(struct weft_owned *q)
+{
+	struct weft_ring *r = q->ring;
+	uint64_t armed = __atomic_load_n(&r->armed, __ATOMIC_SEQ_CST);
+	if ((armed & 1) && (r->head > armed >> 1 || r->poll_error || r->arm_error) &&
+	    __atomic_compare_exchange_n(&r->armed, &armed, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && q->notify_fd >= 0 &&
+	    __atomic_exchange_n(&r->notified, 1, __ATOMIC_SEQ_CST) == 0)
+		ring_bell(q->notify_fd);
+}
+
 // move_some takes what fits from the device's queue to the ring, and notifies if
 // that is asked for.
 static int move_some(struct weft_owned *q)
@@ -94,22 +104,17 @@ static int move_some(struct weft_owned *q)
 			return 0;
 	}
 	struct ibv_wc wc[WEFT_POLL];
-	errno = 0;
-	int n = q->cq->context->ops.poll_cq(q->cq, room < WEFT_POLL ? (int)room : WEFT_POLL, wc);
+	int n = poll_cq(q->cq, room < WEFT_POLL ? (int)room : WEFT_POLL, wc);
 	if (n == 0)
 		return 0;
 	if (n < 0) {
-		__atomic_store_n(&r->error, errno ? errno : EIO, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&r->poll_error, n, __ATOMIC_SEQ_CST);
 		n = 0; // nothing came, but somebody must be told
 	}
 	for (int i = 0; i < n; i++)
 		weft_convert(&r->wc[(head + i) & (r->size - 1)], &wc[i]);
 	__atomic_store_n(&r->head, head + n, __ATOMIC_SEQ_CST);
-	uint64_t armed = __atomic_load_n(&r->armed, __ATOMIC_SEQ_CST);
-	if ((armed & 1) && (head + n > armed >> 1 || n == 0) &&
-	    __atomic_compare_exchange_n(&r->armed, &armed, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && q->notify_fd >= 0 &&
-	    __atomic_exchange_n(&r->notified, 1, __ATOMIC_SEQ_CST) == 0)
-		ring_bell(q->notify_fd);
+	notify(q);
 	return n;
 }
 
@@ -130,9 +135,16 @@ static void enter(struct weft_thread *t)
 
 static void arm_all(struct weft_thread *t)
 {
-	for (struct weft_owned *q = t->owned; q; q = q->next)
-		if (!q->armed)
-			q->armed = q->cq->context->ops.req_notify_cq(q->cq, 0) == 0;
+	for (struct weft_owned *q = t->owned; q; q = q->next) {
+		if (q->armed)
+			continue;
+		int err = weft_arm(q->cq, 0);
+		q->armed = !err;
+		if (err) {
+			__atomic_store_n(&q->ring->arm_error, err, __ATOMIC_SEQ_CST);
+			notify(q);
+		}
+	}
 }
 
 // take_notifications of the device; they say that queues are not armed any more.
@@ -152,6 +164,16 @@ static void take_notifications(struct weft_thread *t)
 		}
 	}
 }
+
+// doubt_notifications has all queues armed again.
+static void doubt_notifications(struct weft_thread *t)
+{
+	for (struct weft_owned *q = t->owned; q; q = q->next)
+		q->armed = 0;
+}
+
+// The thread sleeps no longer than so many ms, for the case that a notification was lost.
+enum { LONGEST_SLEEP = 100 };
 
 // The clock is read once in so many passes that found nothing: it may be slow.
 enum { LOOK_AT_CLOCK = 32 };
@@ -193,7 +215,12 @@ static void *run(void *arg)
 		if (n > 0)
 			continue;
 		struct epoll_event events[2];
-		int ready = epoll_wait(t->epoll, events, 2, -1); // EINTR is a reason to look, too
+		int ready = epoll_wait(t->epoll, events, 2, LONGEST_SLEEP); // EINTR is a reason to look, too
+		if (ready == 0) {
+			enter(t);
+			doubt_notifications(t);
+			pthread_mutex_unlock(&t->mutex);
+		}
 		for (int i = 0; i < ready; i++) {
 			uint64_t rings;
 			if (events[i].data.fd == t->bell) {
@@ -223,7 +250,7 @@ static int watch(struct weft_thread *t, int fd)
 static void destroy(struct weft_thread *t)
 {
 	if (t->channel)
-		t->lib->destroy_comp_channel(t->channel);
+		(void)RETRY(t->lib->destroy_comp_channel(t->channel));
 	if (t->epoll >= 0)
 		close(t->epoll);
 	if (t->bell >= 0)
@@ -258,7 +285,7 @@ struct weft_thread *weft_start_thread(struct weft_lib *lib, struct ibv_context *
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
 	t->bell = weft_new_bell(0);
 	int err = 0;
-	if (t->epoll < 0 || t->bell < 0 || !(t->channel = lib->create_comp_channel(ctx)) ||
+	if (t->epoll < 0 || t->bell < 0 || !(t->channel = RETRY_POINTER(lib->create_comp_channel(ctx))) ||
 	    fcntl(t->channel->fd, F_SETFL, O_NONBLOCK) < 0 || watch(t, t->channel->fd) < 0 || watch(t, t->bell) < 0)
 		err = errno ? errno : ENOMEM;
 	if (!err)
@@ -295,10 +322,9 @@ struct weft_owned *weft_own_cq(struct weft_thread *t, int size, uint64_t id, int
 	struct weft_owned *q = calloc(1, sizeof *q);
 	if (!q)
 		return NULL;
-	errno = 0;
-	q->cq = t->lib->create_cq(t->ctx, size, (void *)(uintptr_t)id, t->channel, 0);
+	q->cq = weft_create_cq(t->lib, t->ctx, size, id, t->channel, granted);
 	if (!q->cq) {
-		int err = errno ? errno : ENOMEM;
+		int err = errno;
 		free(q);
 		errno = err;
 		return NULL;
@@ -309,7 +335,7 @@ struct weft_owned *weft_own_cq(struct weft_thread *t, int size, uint64_t id, int
 	size_t bytes = sizeof *q->ring + entries * sizeof(struct weft_wc);
 	q->ring = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	if (!q->ring) {
-		t->lib->destroy_cq(q->cq);
+		(void)weft_destroy_cq(t->lib, q->cq, 0);
 		free(q);
 		errno = ENOMEM;
 		return NULL;
@@ -319,7 +345,6 @@ struct weft_owned *weft_own_cq(struct weft_thread *t, int size, uint64_t id, int
 	q->notify_fd = notify_fd;
 	*cq = q->cq;
 	*ring = q->ring;
-	*granted = q->cq->cqe;
 	change(t);
 	q->next = t->owned;
 	t->owned = q;
@@ -328,7 +353,7 @@ struct weft_owned *weft_own_cq(struct weft_thread *t, int size, uint64_t id, int
 	return q;
 }
 
-int weft_release_cq(struct weft_thread *t, struct weft_owned *q)
+int weft_release_cq(struct weft_thread *t, struct weft_owned *q, int lost)
 {
 	change(t);
 	struct weft_owned **p = &t->owned;
@@ -339,12 +364,8 @@ int weft_release_cq(struct weft_thread *t, struct weft_owned *q)
 	// An event that was taken for it is counted by now; one that was not is dropped by the kernel.
 	unsigned unacked = q->unacked;
 	q->unacked = 0;
-	if (unacked)
-		t->lib->ack_cq_events(q->cq, unacked);
-	errno = 0;
-	int err = t->lib->destroy_cq(q->cq);
-	if (err) {
-		err = err > 0 ? err : errno ? errno : -err;
+	int err = weft_destroy_cq(t->lib, q->cq, unacked);
+	if (err && err != EIO && !lost) {
 		q->next = t->owned;
 		t->owned = q;
 	}

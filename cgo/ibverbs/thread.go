@@ -57,8 +57,9 @@ func (d *device) stopThread() error {
 // ring is a weft_ring without its completions. It is in C memory; the thread and Poll are its ends.
 type ring struct {
 	head     atomic.Uint64
-	failed   atomic.Uint32
-	_        [52]byte
+	pollErr  atomic.Int32
+	armErr   atomic.Uint32
+	_        [48]byte
 	tail     atomic.Uint64
 	_        [56]byte
 	armed    atomic.Uint64
@@ -94,19 +95,24 @@ func (q *cq) createOwned(size int) error {
 }
 
 // disown destroys the queue, and takes its notification from the channel, whose mu the caller holds.
-func (q *cq) disown() C.int {
+func (q *cq) disown() error {
 	d := q.dev
 	d.mu.Lock()
 	t := d.io
 	d.mu.Unlock()
-	if errno := C.weft_release_cq(t.c, q.owned); errno != 0 {
-		return errno
+	lost := C.int(0)
+	if d.fatal.Load() {
+		lost = 1
+	}
+	errno := C.weft_release_cq(t.c, q.owned, lost)
+	if errno != 0 && lost == 0 && syscall.Errno(errno) != syscall.EIO { // the thread still has it
+		return d.failedClosing(rdma.OpCloseCQ, 0, &q.closed, errno)
 	}
 	if q.ring.notified.Load() != 0 { // and nobody took it
 		q.channel.takeBell()
 	}
 	C.weft_free_owned(q.owned)
-	return 0
+	return nil
 }
 
 // pollRing takes completions from the ring. It makes no call.
@@ -130,8 +136,11 @@ func (q *cq) pollRing(wc []rdma.WC) (int, error) {
 }
 
 func (q *cq) ringEmpty() error {
-	if errno := q.ring.failed.Load(); errno != 0 {
-		return q.dev.fail(rdma.OpPoll, 0, syscall.Errno(errno), rdma.Facts{})
+	if n := q.ring.pollErr.Load(); n != 0 {
+		return q.unreadable(int(n))
+	}
+	if errno := q.ring.armErr.Load(); errno != 0 {
+		return q.dev.fail(rdma.OpArm, 0, syscall.Errno(errno), rdma.Facts{})
 	}
 	if q.overrun.Load() {
 		return q.overran()

@@ -5,6 +5,7 @@
 #include "shim.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
@@ -49,6 +50,29 @@ struct weft_lib {
 	// Since 2020; may be missing.
 	ssize_t (*query_gid_table)(struct ibv_context *, struct weft_gid *, size_t max, uint32_t flags, size_t entry_size);
 };
+
+// result is the errno of what a verb returned: an errno, or -1 with errno set, or a
+// negated errno; it depends on the driver and its age.
+static inline int result(int rc)
+{
+	if (rc >= 0)
+		return rc;
+	return rc == -1 && errno ? errno : -rc;
+}
+
+#define RETRY(call) ({ int rc_; do { errno = 0; rc_ = result(call); } while (rc_ == EINTR); rc_; })
+#define RETRY_POINTER(call) ({ __typeof__(call) p_; do { errno = 0; p_ = (call); } while (!p_ && errno == EINTR); if (!p_ && !errno) errno = ENOMEM; p_; })
+
+// poll_cq is a system call of a few old drivers. Less than 0 is a number of the driver's own.
+static inline int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = cq->context->ops.poll_cq(cq, n, wc);
+	while (got == -1 && errno == EINTR) {
+		errno = 0; // it may be that of another call
+		got = cq->context->ops.poll_cq(cq, n, wc);
+	}
+	return got;
+}
 
 // weft_convert is a completion in the terms of rdma.WC.
 static inline void weft_convert(struct weft_wc *to, const struct ibv_wc *wc)
