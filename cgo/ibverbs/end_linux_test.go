@@ -84,19 +84,28 @@ func connected(t testing.TB, io IO, inline int) (a, b *end) {
 	a, b = newEnd(t, da, port, inline), newEnd(t, db, port, inline)
 	t.Cleanup(func() { a.close(); b.close() })
 	for _, e := range []*end{a, b} {
-		if err := e.qp.Init(rdma.InitAttr{Port: port, Access: rdma.RemoteWrite | rdma.RemoteRead}); err != nil {
-			t.Fatal(err)
-		}
+		e.init()
 	}
-	for _, p := range [][2]*end{{a, b}, {b, a}} {
-		if err := p[0].qp.ReadyToReceive(p[0].rtr(p[1])); err != nil {
-			t.Fatal(err)
-		}
-		if err := p[0].qp.ReadyToSend(rdma.RTSAttr{SendPSN: p[0].qp.Num(), MaxReads: 16, Timeout: 67 * time.Millisecond, Retries: 6, RNRRetries: 6}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	a.connect(b)
+	b.connect(a)
 	return a, b
+}
+
+func (e *end) init() {
+	e.t.Helper()
+	if err := e.qp.Init(rdma.InitAttr{Port: e.port.Num, Access: rdma.RemoteWrite | rdma.RemoteRead}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *end) connect(peer *end) {
+	e.t.Helper()
+	if err := e.qp.ReadyToReceive(e.rtr(peer)); err != nil {
+		e.t.Fatal(err)
+	}
+	if err := e.qp.ReadyToSend(rdma.RTSAttr{SendPSN: e.qp.Num(), MaxReads: 16, Timeout: 67 * time.Millisecond, Retries: 6, RNRRetries: 6}); err != nil {
+		e.t.Fatal(err)
+	}
 }
 
 func (e *end) rtr(peer *end) rdma.RTRAttr {

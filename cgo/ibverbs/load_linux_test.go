@@ -3,6 +3,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,17 +18,23 @@ import (
 
 // libraryWith makes a library of testdata/library.c that behaves as the definitions say, and
 // returns its file.
-func libraryWith(t *testing.T, defines ...string) string {
+func libraryWith(t testing.TB, defines ...string) string {
+	t.Helper()
+	return buildLibrary(t, "testdata/library.c", defines...)
+}
+
+// buildLibrary makes a library in the place of libibverbs.
+func buildLibrary(t testing.TB, source string, defines ...string) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
 		t.Skip("infiniband/verbs.h is not here, so no library can be made: apt-get install libibverbs-dev")
 	}
-	so := filepath.Join(t.TempDir(), "libibverbs.so.1")
-	cc := os.Getenv("CC")
-	if cc == "" {
-		cc = "gcc"
+	cc := cmp.Or(os.Getenv("CC"), "gcc")
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skipf("no library can be made without a C compiler (%v): apt-get install gcc, or set CC", err)
 	}
-	args := append(defines, "-shared", "-fPIC", "-o", so, "testdata/library.c")
+	so := filepath.Join(t.TempDir(), "libibverbs.so.1")
+	args := append(defines, "-shared", "-fPIC", "-o", so, source)
 	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", cc, args, err, out)
 	}
@@ -41,7 +48,7 @@ func opens(errno syscall.Errno) string {
 }
 
 // sysfsWith is a tree in the place of /sys, with some devices.
-func sysfsWith(t *testing.T, files map[string]string) sysfs {
+func sysfsWith(t testing.TB, files map[string]string) sysfs {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
