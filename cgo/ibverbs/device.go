@@ -58,9 +58,13 @@ func (d *device) refuse(op rdma.Op, qpn uint32, kind error, errno syscall.Errno,
 // start is the start of a call on the device. The caller holds mu.
 func (d *device) start(op rdma.Op) error {
 	if d.closed.Load() {
-		return d.refuse(op, 0, rdma.ErrClosed, 0, "the device was closed")
+		return d.isClosed(op)
 	}
 	return d.lost(op, 0)
+}
+
+func (d *device) isClosed(op rdma.Op) error {
+	return d.refuse(op, 0, rdma.ErrClosed, 0, "the device was closed")
 }
 
 // lost says that the device is gone.
@@ -114,30 +118,29 @@ func (d *device) Resources() rdma.Resources {
 	return d.count
 }
 
-// portCall is the start of a call that names a port.
-func (d *device) portCall(op rdma.Op, port int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.start(op); err != nil {
-		return err
-	}
-	if port < 1 || port > d.limits.Ports {
-		return d.refuse(op, 0, rdma.ErrInvalid, syscall.EINVAL, "port %d does not exist: the device has ports 1 to %d", port, d.limits.Ports)
-	}
-	return nil
-}
-
 func (d *device) failPort(op rdma.Op, port int, errno C.int) error {
 	return rdma.Locate(d.fail(op, 0, syscall.Errno(errno), rdma.Facts{}), "", port, 0)
 }
 
 func (d *device) QueryPort(port int) (rdma.Port, error) {
-	if err := d.portCall(rdma.OpQueryPort, port); err != nil {
+	if !d.closed.enter() {
+		return rdma.Port{}, d.isClosed(rdma.OpQueryPort)
+	}
+	defer d.closed.leave()
+	return d.queryPort(rdma.OpQueryPort, port)
+}
+
+// queryPort is the start of op, which is about a port. The caller has entered.
+func (d *device) queryPort(op rdma.Op, port int) (rdma.Port, error) {
+	if err := d.lost(op, 0); err != nil {
 		return rdma.Port{}, err
+	}
+	if port < 1 || port > d.limits.Ports {
+		return rdma.Port{}, d.refuse(op, 0, rdma.ErrInvalid, syscall.EINVAL, "port %d does not exist: the device has ports 1 to %d", port, d.limits.Ports)
 	}
 	var a C.struct_weft_port
 	if errno := C.weft_query_port(d.lib, d.ctx, C.int(port), &a); errno != 0 {
-		return rdma.Port{}, d.failPort(rdma.OpQueryPort, port, errno)
+		return rdma.Port{}, d.failPort(op, port, errno)
 	}
 	p := rdma.Port{
 		Num: port, State: rdma.PortState(a.state), LinkLayer: rdma.LinkLayer(a.link_layer), MaxMTU: rdma.MTUFromCode(int(a.max_mtu)),
@@ -159,11 +162,12 @@ func rate(width, speed int) float64 {
 }
 
 func (d *device) GIDTable(port int) ([]rdma.GIDEntry, error) {
-	p, err := d.QueryPort(port)
+	if !d.closed.enter() {
+		return nil, d.isClosed(rdma.OpQueryGIDs)
+	}
+	defer d.closed.leave()
+	p, err := d.queryPort(rdma.OpQueryGIDs, port)
 	if err != nil {
-		if e, ok := err.(*rdma.Error); ok {
-			e.Op = rdma.OpQueryGIDs
-		}
 		return nil, err
 	}
 	table, err := d.gids(port, p)
@@ -230,11 +234,12 @@ func (d *device) tryGIDs(port int, table []rdma.GIDEntry) error {
 }
 
 func (d *device) PKeyTable(port int) ([]uint16, error) {
-	p, err := d.QueryPort(port)
+	if !d.closed.enter() {
+		return nil, d.isClosed(rdma.OpQueryPKeys)
+	}
+	defer d.closed.leave()
+	p, err := d.queryPort(rdma.OpQueryPKeys, port)
 	if err != nil {
-		if e, ok := err.(*rdma.Error); ok {
-			e.Op = rdma.OpQueryPKeys
-		}
 		return nil, err
 	}
 	table := make([]uint16, p.PKeys)
@@ -262,7 +267,7 @@ func (d *device) NextEvent() (rdma.Event, bool, error) {
 	closed := d.closed.Load()
 	d.mu.Unlock()
 	if closed {
-		return rdma.Event{}, false, d.refuse(rdma.OpReadEvent, 0, rdma.ErrClosed, 0, "the device was closed")
+		return rdma.Event{}, false, d.isClosed(rdma.OpReadEvent)
 	}
 	if d.fatal.Load() {
 		return rdma.Event{}, false, nil
@@ -322,6 +327,7 @@ func (d *device) Close() error {
 	}
 	d.closed.Store(true)
 	d.mu.Unlock()
+	d.closed.wait()
 	if err := d.stopThread(); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (c *closed) enter() bool {
 
 func (c *closed) leave() { c.users.Add(-1) }
 
-// wait waits for those who entered before it was closed. They do not wait for anything.
+// wait waits for those who entered before it was closed. They wait for the device at most.
 func (c *closed) wait() {
 	for c.users.Load() != 0 {
 		runtime.Gosched()

@@ -460,3 +460,32 @@ func TestFailedCalls(t *testing.T) {
 		s.finish(t, d, e)
 	})
 }
+
+// A device that somebody asks about its port is closed when he has his answer.
+func TestCloseDuringQuery(t *testing.T) {
+	notBuiltIn(t)
+	s := newStandin(t)
+	d := s.open(t, Direct)
+	s.slow.Store(100)
+	for name, query := range map[string]func() error{
+		"QueryPort": func() error { _, err := d.QueryPort(1); return err },
+		"GIDTable":  func() error { _, err := d.GIDTable(1); return err },
+		"PKeyTable": func() error { _, err := d.PKeyTable(1); return err },
+	} {
+		before := s.call("query_port").calls.Load()
+		answer := make(chan error)
+		go func() { answer <- query() }()
+		until(t, name+" asks", func() bool { return s.call("query_port").calls.Load() > before })
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-answer; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantError(t, query(), rdma.ErrClosed, "on standin0: the device was closed")
+		d = s.open(t, Direct)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

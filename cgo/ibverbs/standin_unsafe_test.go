@@ -23,6 +23,8 @@ type standin struct {
 type standinControl struct {
 	interrupt, convention, stopAt, lose, fatal atomic.Uint32 // what goes wrong
 	objects, posted, notified                  atomic.Uint32 // counts
+	slow                                       atomic.Uint32
+	_                                          uint32
 	calls                                      [31]standinCall
 }
 

@@ -41,6 +41,8 @@ static struct control {
 	_Atomic uint32_t objects;    // that are alive, with the device
 	_Atomic uint32_t posted;     // work requests that were taken
 	_Atomic uint32_t notified;   // notifications that were not lost
+	_Atomic uint32_t slow;	     // ms that query_port takes
+	uint32_t unused;
 	struct {
 		char name[24];
 		_Atomic uint32_t calls, interrupted;
@@ -61,6 +63,7 @@ struct cq {
 };
 static struct cq *cqs;
 static uint32_t last_key, last_qpn;
+static struct ibv_context *_Atomic opened; // the one
 
 static void wrong(const char *what)
 {
@@ -168,13 +171,17 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *out)
 {
 	struct ibv_port_attr *a = (struct ibv_port_attr *)out;
-	(void)ctx, (void)port;
+	(void)port;
 	a->state = IBV_PORT_ACTIVE;
 	a->max_mtu = a->active_mtu = IBV_MTU_1024;
 	a->max_msg_sz = 1 << 30;
 	a->gid_tbl_len = a->pkey_tbl_len = 1;
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
-	return answer(verdict(query_port));
+	int err = verdict(query_port);
+	usleep(control->slow * 1000);
+	if (ctx != opened)
+		wrong("the device was closed during query_port");
+	return answer(err);
 }
 
 int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *key)
@@ -359,14 +366,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	ctx->ops.post_send = post_send_op;
 	ctx->ops.post_recv = post_recv_op;
 	ctx->ops.post_srq_recv = post_srq_op;
-	return ctx;
+	return opened = ctx;
 }
 
 int ibv_close_device(struct ibv_context *ctx)
 {
 	int err = verdict(close_device);
 	if (!err)
-		close(ctx->async_fd);
+		close(ctx->async_fd), opened = NULL;
 	return destroyed(err, ctx);
 }
 
