@@ -321,9 +321,10 @@ func (q *cq) Arm(solicitedOnly bool) error {
 		}
 		flag = 1
 	} else {
-		q.armed.Store(true)
+		q.armed.Store(true) // before, as the notification may come at once
 	}
 	if errno := C.weft_arm(q.c, flag); errno != 0 {
+		q.armed.Store(false)
 		return q.dev.fail(rdma.OpArm, 0, syscall.Errno(errno), rdma.Facts{})
 	}
 	return nil

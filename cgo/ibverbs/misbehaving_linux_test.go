@@ -277,6 +277,16 @@ func TestFailedArm(t *testing.T) {
 			_, err = e.cq.Poll(e.wcs[:])
 		}
 		wantError(t, err, rdma.ErrDeviceFatal, "arm CQ on standin0", "the device was lost or reset", "EIO", "see dmesg")
+		if io == Direct { // it is not taken for armed
+			s.call("req_notify_cq").fails.Store(0)
+			if err := e.cq.Arm(true); err != nil {
+				t.Error(err)
+			}
+			e.post(sends(1)...)
+			if !readable(t, e.ch.FD()) {
+				t.Error("no notification came after the second Arm")
+			}
+		}
 		s.finish(t, d, e)
 	})
 }
