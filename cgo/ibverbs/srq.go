@@ -60,16 +60,13 @@ func (p *pd) CreateSRQ(opts rdma.SRQOptions) (rdma.SRQ, error) {
 
 func (s *srq) MaxWRs() int { return s.max }
 
-func (s *srq) usable(op rdma.Op) error {
-	if s.closed.Load() {
-		return s.pd.dev.refuse(op, 0, rdma.ErrClosed, 0, "the SRQ was closed")
-	}
-	return s.pd.dev.lost(op, 0)
+func (s *srq) isClosed(op rdma.Op) error {
+	return s.pd.dev.refuse(op, 0, rdma.ErrClosed, 0, "the SRQ was closed")
 }
 
 func (s *srq) PostRecv(wrs []rdma.RecvWR) (int, error) {
 	if !s.closed.enter() {
-		return 0, s.usable(rdma.OpPostRecv)
+		return 0, s.isClosed(rdma.OpPostRecv)
 	}
 	defer s.closed.leave()
 	if s.pd.dev.fatal.Load() {
@@ -82,7 +79,10 @@ func (s *srq) SetLimit(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.pd.dev
-	if err := s.usable(rdma.OpModifySRQ); err != nil {
+	if s.closed.Load() {
+		return s.isClosed(rdma.OpModifySRQ)
+	}
+	if err := d.lost(rdma.OpModifySRQ, 0); err != nil {
 		return err
 	}
 	if n < 0 || n > s.max {
