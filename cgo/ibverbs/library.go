@@ -50,22 +50,24 @@ func (p *Provider) load() (*C.struct_weft_lib, error) {
 	return nil, rdma.Explain(e, facts)
 }
 
-// maxDevices is more than any host has.
-const maxDevices = 64
-
 // list asks the library for its devices.
 func (p *Provider) list(lib *C.struct_weft_lib) ([]rdma.DeviceInfo, error) {
-	var found [maxDevices]C.struct_weft_device
+	found := make([]C.struct_weft_device, 16)
 	var n C.int
 	known := p.sysfs.devices()
-	if errno := C.weft_list(lib, &found[0], maxDevices, &n); errno != 0 {
-		return nil, rdma.Explain(&rdma.Error{Op: rdma.OpListDevices, Errno: syscall.Errno(errno)}, rdma.Facts{Sysfs: len(known) > 0, Known: known})
+	for again := true; again; {
+		if errno := C.weft_list(lib, &found[0], C.int(len(found)), &n); errno != 0 {
+			return nil, rdma.Explain(&rdma.Error{Op: rdma.OpListDevices, Errno: syscall.Errno(errno)}, rdma.Facts{Sysfs: len(known) > 0, Known: known})
+		}
+		if again = int(n) > len(found); again { // a card may have hundreds of virtual functions
+			found = make([]C.struct_weft_device, n)
+		}
 	}
 	if n == 0 {
 		return nil, rdma.Explain(&rdma.Error{Op: rdma.OpListDevices}, rdma.Facts{Sysfs: len(known) > 0, Known: known})
 	}
 	var all []rdma.DeviceInfo
-	for i := range min(n, maxDevices) {
+	for i := range n {
 		d := &found[i]
 		name := C.GoString(&d.name[0])
 		all = append(all, rdma.DeviceInfo{

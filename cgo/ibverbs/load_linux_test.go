@@ -137,6 +137,21 @@ func TestCannotOpen(t *testing.T) {
 	}
 }
 
+// Cards with virtual functions make many devices.
+func TestManyDevices(t *testing.T) {
+	notBuiltIn(t)
+	for _, n := range []int{1, 16, 17, 100} {
+		p := New(Options{Library: libraryWith(t, list(-n), opens(0))})
+		all, err := p.Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := fmt.Sprintf("card%d", n-1); len(all) != n || all[n-1].Name != last {
+			t.Errorf("%d devices, want %d, the last one %s", len(all), n, last)
+		}
+	}
+}
+
 // The environment names the library and the way to drive queues.
 func TestEnvironment(t *testing.T) {
 	notBuiltIn(t)

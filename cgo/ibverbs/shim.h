@@ -2,8 +2,8 @@
 // the flat ones below, which live in C memory, and pointers it hands back.
 // So the package builds where that header is missing: see WEFT_API.
 //
-// Functions that return int return an errno, 0 for success. Those that return a
-// pointer return NULL and set errno. None calls into Go, none waits longer than
+// Functions that return int return an errno, 0 for success, where nothing else is said. Those that
+// return a pointer return NULL and set errno. None calls into Go, none waits longer than
 // its verb, and all try again on EINTR.
 #ifndef WEFT_SHIM_H
 #define WEFT_SHIM_H
@@ -33,7 +33,7 @@ struct ibv_cq;
 struct ibv_srq;
 struct ibv_qp;
 
-// How loading the library went.
+// How loading the library went, which weft_load returns.
 enum { WEFT_LOADED, WEFT_NOT_BUILT, WEFT_NO_LIBRARY, WEFT_NO_SYMBOL };
 
 // weft_load loads the library at path, or the usual one if path is empty. text receives what
@@ -73,9 +73,11 @@ struct weft_event {
 	uint64_t id; // of the queue, as it was given on creation; 0 without one
 };
 
+// weft_list writes up to max devices, and in count how many there are.
 WEFT_API int weft_list(struct weft_lib *lib, struct weft_device *out, int max, int *count);
 WEFT_API struct ibv_context *weft_open(struct weft_lib *lib, const char *name, struct weft_limits *limits);
 WEFT_API int weft_close(struct weft_lib *lib, struct ibv_context *ctx);
+// weft_event_fd is the descriptor of weft_next_event.
 WEFT_API int weft_event_fd(struct ibv_context *ctx);
 WEFT_API int weft_query_port(struct weft_lib *lib, struct ibv_context *ctx, int port, struct weft_port *out);
 WEFT_API int weft_query_pkey(struct weft_lib *lib, struct ibv_context *ctx, int port, int index, uint16_t *key);

@@ -1,13 +1,14 @@
 // A library in the place of libibverbs, for tests of what goes wrong before a
-// device is there. LIST is how its list of devices fails: an errno, or 0 for an empty list,
-// or -1 for one device, which cannot be opened because of OPEN. WITHOUT leaves
+// device is there. LIST is how its list of devices fails: an errno, or 0 for an empty list, or
+// minus the number of devices, which cannot be opened because of OPEN. WITHOUT_CREATE_QP leaves
 // one symbol out.
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct ibv_device one = {.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "card0", .dev_name = "uverbs9"};
+static struct ibv_device devices[100];
 
 struct ibv_device **ibv_get_device_list(int *n)
 {
@@ -15,10 +16,13 @@ struct ibv_device **ibv_get_device_list(int *n)
 		errno = LIST;
 		return NULL;
 	}
-	struct ibv_device **list = calloc(2, sizeof *list);
-	*n = LIST < 0;
-	if (*n)
-		list[0] = &one;
+	struct ibv_device **list = calloc(-LIST + 1, sizeof *list);
+	*n = -LIST;
+	for (int i = 0; i < *n; i++) {
+		devices[i] = (struct ibv_device){.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .dev_name = "uverbs9"};
+		snprintf(devices[i].name, sizeof devices[i].name, "card%d", i);
+		list[i] = &devices[i];
+	}
 	return list;
 }
 
