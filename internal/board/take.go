@@ -326,8 +326,12 @@ func (r *Run) scan(lo, hi int) {
 	step := max(pieceBytes/op.Size, 1) * op.Size
 	for ; lo < hi; lo += step {
 		end := min(lo+step, hi)
-		if op.Whole != nil {
+		switch {
+		case op.Whole != nil:
 			r.scanWhole(lo, end)
+			continue
+		case op.Many != nil:
+			r.scanMany(lo, end)
 			continue
 		}
 		acc, src := b.temporary(0, end-lo), b.temporary(1, end-lo)
@@ -363,6 +367,29 @@ func (r *Run) scanWhole(lo, hi int) {
 	}
 	for q := b.size - 1; q+own > 0; q-- {
 		r.args.Op.Many(b.targets[q][lo:hi], b.pieces[:q+own])
+	}
+}
+
+// scanMany is scan of an operator that combines two vectors into a third one.
+func (r *Run) scanMany(lo, hi int) {
+	b, many := r.b, r.args.Op.Many
+	if r.kind == collective.KindScan { // each rank's result goes on from the one before
+		copy(b.targets[0][lo:hi], b.sources[0][lo:hi])
+		for q := 1; q < b.size; q++ {
+			b.pieces[0], b.pieces[1] = b.targets[q-1][lo:hi], b.sources[q][lo:hi]
+			many(b.targets[q][lo:hi], b.pieces[:2])
+		}
+		return
+	}
+	acc, next := b.temporary(0, hi-lo), b.temporary(1, hi-lo)
+	copy(acc, b.sources[0][lo:hi])
+	for q := 1; q < b.size; q++ {
+		if q < b.size-1 { // before the target is written, which may be the same
+			b.pieces[0], b.pieces[1] = acc, b.sources[q][lo:hi]
+			many(next, b.pieces[:2])
+		}
+		copy(b.targets[q][lo:hi], acc)
+		acc, next = next, acc
 	}
 }
 
