@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/proto"
+	"github.com/weft-hpc/weft/internal/topo"
 	"github.com/weft-hpc/weft/internal/transport"
 	"github.com/weft-hpc/weft/internal/wire"
 )
@@ -42,12 +43,26 @@ func (c *Comm) sharedBoard() (*board.Board, error) {
 		if s.mapper = c.mapper(); s.mapper == nil {
 			return
 		}
-		if s.board, s.err = board.New(sharedMemory{c}, c.rank, c.size, s.incarnation); s.err != nil {
+		if s.board, s.err = board.New(sharedMemory{c}, c.rank, c.size, s.incarnation, hostCaches()); s.err != nil {
 			s.err = fmt.Errorf("%w: %w", ErrMemory, s.err)
 		}
 	})
 	return s.board, s.err
 }
+
+// hostCaches is how many bytes the host's caches hold, 0 where the system does not tell: then a board copies as if
+// everything stayed in them.
+var hostCaches = sync.OnceValue(func() int64 {
+	cpus, err := topo.Allowed()
+	if err != nil {
+		return 0
+	}
+	n, err := topo.System.Caches(cpus[0])
+	if err != nil {
+		return 0
+	}
+	return n
+})
 
 // mapper returns the transport that a board of the communicator would be on, or nil if it can have none.
 func (c *Comm) mapper() transport.Mapper {

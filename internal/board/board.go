@@ -93,6 +93,7 @@ type Board struct {
 	mem         Memory
 	rank, size  int
 	incarnation uint32
+	cache       int64  // what the host's caches hold; 0: not known
 	slots       []slot // by rank
 	peers       []peer
 
@@ -130,9 +131,10 @@ type peer struct {
 }
 
 // New returns a rank's view of a group's slots, and prepares its own. incarnation is not zero, the same
-// on all ranks, and another than that of the communicator that had the slots before.
-func New(mem Memory, rank, size int, incarnation uint32) (*Board, error) {
-	b := &Board{mem: mem, rank: rank, size: size, incarnation: incarnation, slots: make([]slot, size),
+// on all ranks, and another than that of the communicator that had the slots before. cache is how many bytes the
+// host's caches hold, 0 where that is not known.
+func New(mem Memory, rank, size int, incarnation uint32, cache int64) (*Board, error) {
+	b := &Board{mem: mem, rank: rank, size: size, incarnation: incarnation, cache: cache, slots: make([]slot, size),
 		hash:    uint64(incarnation), // so that no post of another communicator passes for one of this
 		sources: make([][]byte, size), targets: make([][]byte, size), pieces: make([][]byte, size)}
 	for r := range b.slots {

@@ -89,7 +89,7 @@ func (m *rankMemory) Free([]byte) error {
 func boards(t *testing.T, h *host, n int) []*Board {
 	all := make([]*Board, n)
 	for r := range all {
-		b, err := New(&rankMemory{host: h, rank: r}, r, n, 7)
+		b, err := New(&rankMemory{host: h, rank: r}, r, n, 7, int64(r%2)) // every other rank copies past the caches
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestIncarnations(t *testing.T) {
 		all.Wait()
 	}
 	barrier(boards(t, h, 2))
-	first, err := New(&rankMemory{host: h, rank: 0}, 0, 2, 8)
+	first, err := New(&rankMemory{host: h, rank: 0}, 0, 2, 8, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func TestIncarnations(t *testing.T) {
 	if over, err := r.Next(); over || err != nil {
 		t.Fatalf("a barrier with a rank of another communicator: %t %v", over, err)
 	}
-	second, err := New(&rankMemory{host: h, rank: 1}, 1, 2, 8)
+	second, err := New(&rankMemory{host: h, rank: 1}, 1, 2, 8, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +436,7 @@ func TestSlotReused(t *testing.T) {
 				}
 			}
 		}
-		next, err := New(&rankMemory{host: h, rank: 0}, 0, 2, 8)
+		next, err := New(&rankMemory{host: h, rank: 0}, 0, 2, 8, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +554,7 @@ func TestQuit(t *testing.T) {
 }
 
 func TestNoSlot(t *testing.T) {
-	if _, err := New(noSlots{}, 0, 2, 1); err == nil || !strings.Contains(err.Error(), "slot of rank 0") {
+	if _, err := New(noSlots{}, 0, 2, 1, 0); err == nil || !strings.Contains(err.Error(), "slot of rank 0") {
 		t.Error(err)
 	}
 }

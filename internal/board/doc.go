@@ -43,7 +43,8 @@
 //
 // Reductions are cut into one part for each rank, which reads that part of all vectors and writes
 // it to all results: every byte is reduced once, on one rank, in the order of ranks, so all get
-// the same bits. Where some rank's memory is out of reach all ranks see it in the posts, and
+// the same bits. What only moves, and is more in all than the host's caches hold, is copied past them.
+// Where some rank's memory is out of reach all ranks see it in the posts, and
 // the collective goes by messages: Run.Next reports Messages.
 //
 // # Giving up

@@ -1,6 +1,9 @@
 package board
 
-import "github.com/weft-hpc/weft/collective"
+import (
+	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/cacheline"
+)
 
 // payload returns what a rank has posted.
 func (r *Run) payload(rank, n int) []byte {
@@ -199,7 +202,7 @@ func (r *Run) takeLong() (err error) {
 				return err
 			}
 		}
-		copyPieces(a.Recv, src[b.rank*block:][:block])
+		r.move(a.Recv, src[b.rank*block:][:block])
 		return nil
 	case collective.KindGather:
 		dst := r.target
@@ -208,7 +211,7 @@ func (r *Run) takeLong() (err error) {
 				return err
 			}
 		}
-		copyPieces(dst[b.rank*n:][:n], a.Send)
+		r.move(dst[b.rank*n:][:n], a.Send)
 		return nil
 	}
 	for q := range b.size {
@@ -227,7 +230,7 @@ func (r *Run) takeLong() (err error) {
 		}
 		for i := range b.size {
 			q := (b.rank + i) % b.size // not all from the same one
-			copyPieces(a.Recv[q*block:][:block], b.sources[q][from:][:block])
+			r.move(a.Recv[q*block:][:block], b.sources[q][from:][:block])
 		}
 		return nil
 	case collective.KindReduceScatterBlock:
@@ -267,13 +270,13 @@ func (r *Run) takeBcast(root bool) error {
 		}
 		dst, err := r.view(1-r.args.Root, offTarget, n)
 		if err == nil {
-			copyPieces(dst[half:], r.source[half:])
+			r.move(dst[half:], r.source[half:])
 		}
 		return err
 	}
 	src, err := r.view(r.args.Root, offSource, n)
 	if err == nil {
-		copyPieces(r.args.Recv[:half], src[:half])
+		r.move(r.args.Recv[:half], src[:half])
 	}
 	return err
 }
@@ -404,13 +407,38 @@ func (b *Board) temporary(i, n int) []byte {
 const copyPiece = 256 << 10
 
 // copyPieces copies src to dst, which may be the same memory.
-func copyPieces(dst, src []byte) {
+func copyPieces(dst, src []byte) { inPieces(dst, src, func(dst, src []byte) { copy(dst, src) }) }
+
+func inPieces(dst, src []byte, do func(dst, src []byte)) {
 	if len(src) == 0 || &dst[0] == &src[0] {
 		return
 	}
 	for len(src) > copyPiece {
-		copy(dst[:copyPiece], src)
+		do(dst[:copyPiece], src[:copyPiece])
 		dst, src = dst[copyPiece:], src[copyPiece:]
 	}
-	copy(dst, src)
+	do(dst, src)
+}
+
+// move is copyPieces of what a collective brings from one rank to another.
+func (r *Run) move(dst, src []byte) {
+	if c := r.b.cache; c > 0 && int64(r.footprint()) > c {
+		inPieces(dst, src, cacheline.Stream)
+		return
+	}
+	copyPieces(dst, src)
+}
+
+// footprint is how many bytes all ranks read and write in a collective that combines nothing.
+func (r *Run) footprint() int {
+	n := r.longest
+	switch r.kind {
+	case collective.KindBcast:
+		return n * r.b.size
+	case collective.KindScatter:
+		return 2 * n
+	case collective.KindAllgather:
+		return n * r.b.size * (1 + r.b.size)
+	}
+	return 2 * n * r.b.size
 }

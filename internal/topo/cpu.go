@@ -195,6 +195,24 @@ func (r Root) LastCache(cpu int) (size int64, shared []int, err error) {
 	return size, shared, nil
 }
 
+// Caches returns how many bytes the last caches of all processors hold together, if all are like cpu's. 0: the
+// kernel does not tell.
+func (r Root) Caches(cpu int) (int64, error) {
+	size, shared, err := r.LastCache(cpu)
+	if err != nil || len(shared) == 0 {
+		return 0, err
+	}
+	text, err := r.Text("sys/devices/system/cpu/online")
+	if err != nil {
+		return 0, err
+	}
+	online, err := ParseCPUs(text)
+	if err != nil {
+		return 0, err
+	}
+	return size * int64(max(len(online)/len(shared), 1)), nil
+}
+
 // parseSize reads the kernel's 32K or 16M.
 func parseSize(s string) (int64, error) {
 	digits, unit := s, int64(1)

@@ -98,6 +98,7 @@ func TestNodesAndCaches(t *testing.T) {
 		"sys/devices/system/node/node10/cpulist":                     "4-5",
 		"sys/devices/system/node/node2/cpulist":                      "0-3",
 		"sys/devices/system/node/possible":                           "0-10",
+		"sys/devices/system/cpu/online":                              "0-8",
 		"sys/devices/system/cpu/cpu0/cache/index0/size":              "32K",
 		"sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list":   "0",
 		"sys/devices/system/cpu/cpu0/cache/index3/size":              "16M",
@@ -116,6 +117,12 @@ func TestNodesAndCaches(t *testing.T) {
 	size, shared, err := r.LastCache(0)
 	if size != 16<<20 || len(shared) != 4 || err != nil {
 		t.Errorf("last cache: %d shared by %v, %v", size, shared, err)
+	}
+	if all, err := r.Caches(0); all != 32<<20 || err != nil {
+		t.Errorf("all last caches: %d, %v", all, err)
+	}
+	if all, err := r.Caches(1); all != 0 || err != nil {
+		t.Errorf("all caches without a size: %d, %v", all, err)
 	}
 	if size, _, err := r.LastCache(1); size != 0 || err != nil {
 		t.Errorf("a cache without a size: %d, %v", size, err)
