@@ -70,7 +70,7 @@ func (a *InitAttr) Check(limits *Limits) error {
 	case a.PKeyIndex < 0 || a.PKeyIndex > 0xffff:
 		return invalid(OpModifyInit, fmt.Sprintf("partition key index %d is not in the table", a.PKeyIndex), "")
 	case a.Access&^accessAll != 0:
-		return invalid(OpModifyInit, "access has unknown bits", "")
+		return invalid(OpModifyInit, fmt.Sprintf("access 0x%x has unknown bits", uint8(a.Access)), "")
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (a *RTRAttr) Check(limits *Limits, port *Port) error {
 	case a.RecvPSN > 1<<24-1:
 		return bad("PSN 0x%x has more than 24 bits", a.RecvPSN)
 	case a.MaxReads < 0 || a.MaxReads > limits.MaxReads:
-		return bad("%d READs in flight are more than the device's %d", a.MaxReads, limits.MaxReads)
+		return bad("%d READs in flight are not between 0 and the device's %d", a.MaxReads, limits.MaxReads)
 	case a.MinRNRTimer == 0:
 		return invalid(OpModifyRTR, "MinRNRTimer is zero, which on the wire means 655.36 ms", "set it, 640 us for example")
 	case a.MinRNRTimer < 0 || a.MinRNRTimer > rnrTimers[0]:
@@ -128,13 +128,13 @@ func (a *RTSAttr) Check(limits *Limits) error {
 	case a.SendPSN > 1<<24-1:
 		return bad(fmt.Sprintf("PSN 0x%x has more than 24 bits", a.SendPSN), "")
 	case a.MaxReads < 0 || a.MaxReads > limits.MaxReads:
-		return bad(fmt.Sprintf("%d READs in flight are more than the device's %d", a.MaxReads, limits.MaxReads), "")
+		return bad(fmt.Sprintf("%d READs in flight are not between 0 and the device's %d", a.MaxReads, limits.MaxReads), "")
 	case a.Timeout == 0:
 		return bad("Timeout is zero, which on the wire means for ever", "set it, 67 ms for example, or rdma.Forever")
 	case a.Timeout != Forever && (a.Timeout < 0 || a.Timeout > maxAckTimeout):
 		return bad(fmt.Sprintf("Timeout %v is not between 8.192 us and %v", a.Timeout, maxAckTimeout), "")
 	case a.Retries < 0 || a.Retries > limits.MaxRetries:
-		return bad(fmt.Sprintf("%d retries are more than the device's %d", a.Retries, limits.MaxRetries),
+		return bad(fmt.Sprintf("%d retries are not between 0 and the device's %d", a.Retries, limits.MaxRetries),
 			"use the smaller of 7 and Limits().MaxRetries; soft-RoCE takes 7 for ever")
 	case a.RNRRetries < 0 || a.RNRRetries > RetryForever:
 		return bad(fmt.Sprintf("%d RNR retries are not between 0 and 7", a.RNRRetries), "")

@@ -106,7 +106,7 @@ var table = []condition{
 
 	// Connecting.
 	{ops: []Op{OpModifyInit}, errno: []syscall.Errno{syscall.EINVAL}, sets: ErrInvalid,
-		what: "the device does not take the port or the partition key index", fix: ""},
+		what: "the device does not take {wanted}", fix: "weft info lists the ports; their partition keys are in /sys/class/infiniband/DEVICE/ports/PORT/pkeys"},
 	{ops: []Op{OpModifyRTR}, errno: []syscall.Errno{syscall.ETIMEDOUT}, sets: ErrUnreachable,
 		what: "the peer's link address cannot be resolved: it does not answer ARP or neighbour discovery",
 		fix:  "ping the peer from {netdev}; are both ends in one network, and on the same rail?"},
@@ -118,7 +118,9 @@ var table = []condition{
 		what: "the device does not take the peer's address: MTU, GID family or RoCE version differ", fix: "compare weft info of both hosts"},
 
 	// Working.
-	{ops: []Op{OpPostSend, OpPostRecv}, errno: []syscall.Errno{syscall.ENOMEM}, sets: ErrQueueFull,
+	{ops: []Op{OpPostRecv}, errno: []syscall.Errno{syscall.ENOMEM}, sets: ErrQueueFull,
+		what: "the queue of {max} work requests is full", fix: "poll completions of receives first, or make the queue larger"},
+	{ops: []Op{OpPostSend}, errno: []syscall.Errno{syscall.ENOMEM}, sets: ErrQueueFull,
 		what: "the queue of {max} work requests is full", fix: "poll completions first; some sends must be Signaled to free their slots"},
 	{errno: []syscall.Errno{syscall.EIO}, sets: ErrDeviceFatal,
 		what: "the device was lost or reset", fix: "see dmesg, then start the job again"},
@@ -130,7 +132,7 @@ var table = []condition{
 	{kind: StatusLocalProtection, what: "a segment is not in registered memory, or was given free before the operation completed",
 		fix: "keep the memory registered until the completion was polled"},
 	{kind: StatusLocalAccess, what: "a segment's memory does not allow the access", fix: "register it with rdma.LocalWrite"},
-	{kind: StatusFlushed, what: "cancelled: the queue pair had failed before", fix: ""},
+	{kind: StatusFlushed, what: "cancelled: the queue pair had failed before", fix: "the first error of the queue pair has the cause"},
 	{kind: StatusRemoteInvalidRequest, what: "the peer refused the request: its receive is too short, its MTU differs, or it allows no such operation",
 		fix: "compare MTU, Access and MaxReads of both ends"},
 	{kind: StatusRemoteAccess, what: "the peer's memory is not registered any more, or does not allow the access",

@@ -44,12 +44,13 @@ func TestExplain(t *testing.T) {
 		{Error{Op: OpCreateCQ, Device: "rxe0", Errno: syscall.EINVAL}, Facts{Asked: 65536, Max: 32767}, ErrInvalid},
 		{Error{Op: OpCreateQP, Device: "rxe0", Errno: syscall.EINVAL}, Facts{Wanted: "100000 sends"}, ErrInvalid},
 		{Error{Op: OpCreateQP, Device: "rxe0", Errno: syscall.ENOMEM}, unlimited, ErrResources},
-		{Error{Op: OpModifyInit, Device: "rxe0", QPN: 17, Errno: syscall.EINVAL}, Facts{}, ErrInvalid},
+		{Error{Op: OpModifyInit, Device: "rxe0", QPN: 17, Errno: syscall.EINVAL}, Facts{Wanted: "port 1 with partition key index 3"}, ErrInvalid},
 		{Error{Op: OpModifyRTR, Device: "rxe0", Port: 1, QPN: 17, Peer: "::ffff:10.0.0.2", Errno: syscall.ETIMEDOUT}, Facts{NetDev: "eth0"}, ErrUnreachable},
 		{Error{Op: OpModifyRTR, Device: "rxe0", QPN: 17, Peer: "::ffff:10.0.0.2", Errno: syscall.ENETUNREACH}, Facts{}, ErrUnreachable},
 		{Error{Op: OpModifyRTR, Device: "rxe0", QPN: 17, Errno: syscall.ENODEV}, Facts{}, ErrUnreachable},
 		{Error{Op: OpModifyRTR, Device: "rxe0", QPN: 17, Errno: syscall.EINVAL}, Facts{}, ErrInvalid},
 		{Error{Op: OpPostSend, Device: "rxe0", QPN: 17, Errno: syscall.ENOMEM}, Facts{Max: 127}, ErrQueueFull},
+		{Error{Op: OpPostRecv, Device: "rxe0", QPN: 17, Errno: syscall.ENOMEM}, Facts{Max: 127}, ErrQueueFull},
 		{Error{Op: OpPoll, Device: "rxe0", Errno: syscall.EIO}, Facts{}, ErrDeviceFatal},
 	}
 	for s := StatusLocalLength; s <= StatusFatal; s++ {

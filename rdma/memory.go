@@ -1,6 +1,9 @@
 package rdma
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // PD is a protection domain.
 type PD interface {
@@ -62,7 +65,7 @@ func (a Access) String() string {
 func (a Access) Check() error {
 	switch {
 	case a&^accessAll != 0:
-		return invalid(OpRegisterMemory, "access has unknown bits", "")
+		return invalid(OpRegisterMemory, fmt.Sprintf("access 0x%x has unknown bits", uint8(a)), "")
 	case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
 		return invalid(OpRegisterMemory, "remote write and remote atomic access need local write", "add rdma.LocalWrite")
 	}

@@ -304,11 +304,11 @@ func TestCheckAttributes(t *testing.T) {
 		"17 READs":        func(a *rdma.RTSAttr) { a.MaxReads = 17 },
 		"PSN":             func(a *rdma.RTSAttr) { a.SendPSN = 1 << 24 },
 		// Soft-RoCE never gives up with 7 retries, and loops in the kernel with 7 RNR retries (Nugine/rdma#2).
-		"7 retries are more than the device's 6":    func(a *rdma.RTSAttr) { a.Retries = 7 },
-		"this device must not retry for ever":       func(a *rdma.RTSAttr) { a.RNRRetries = rdma.RetryForever },
-		"8 RNR retries are not between":             func(a *rdma.RTSAttr) { a.RNRRetries = 8 },
-		"-1 retries are more than the device's":     func(a *rdma.RTSAttr) { a.Retries = -1 },
-		"-1 READs in flight are more than the devi": func(a *rdma.RTSAttr) { a.MaxReads = -1 },
+		"7 retries are not between 0 and the device's 6": func(a *rdma.RTSAttr) { a.Retries = 7 },
+		"this device must not retry for ever":            func(a *rdma.RTSAttr) { a.RNRRetries = rdma.RetryForever },
+		"8 RNR retries are not between":                  func(a *rdma.RTSAttr) { a.RNRRetries = 8 },
+		"-1 retries are not between 0 and the":           func(a *rdma.RTSAttr) { a.Retries = -1 },
+		"-1 READs in flight are not between 0 and":       func(a *rdma.RTSAttr) { a.MaxReads = -1 },
 	} {
 		a := good
 		change(&a)

@@ -125,7 +125,7 @@ func TestFailedPost(t *testing.T) {
 			s.stopAt.Store(bad)
 			c.fails.Store(uint32(syscall.ENOMEM))
 			n, err := tc.post(0)
-			wantError(t, err, rdma.ErrQueueFull, tc.op, tc.full, "ENOMEM", "poll completions first")
+			wantError(t, err, rdma.ErrQueueFull, tc.op, tc.full, "ENOMEM", "poll completions")
 			if n != bad-1 || s.posted.Load() != bad-1 {
 				t.Errorf("%s: said %d, posted %d; want %d", tc.call, n, s.posted.Load(), bad-1)
 			}
@@ -467,6 +467,12 @@ func TestFailedCalls(t *testing.T) {
 				t.Errorf("%s: %d objects, %v; before %d, %v", tc.destroy, s.objects.Load(), d.Resources(), objects, count)
 			}
 		}
+		if err := e.qp.Reset(); err != nil {
+			t.Error(err)
+		}
+		s.call("modify_qp").fails.Store(uint32(syscall.EINVAL))
+		wantError(t, e.qp.Init(rdma.InitAttr{Port: 1, PKeyIndex: 3}), rdma.ErrInvalid,
+			"modify QP to INIT on standin0 qp 0x000001: the device does not take port 1 with partition key index 3 (EINVAL); weft info")
 		s.finish(t, d, e)
 	})
 }

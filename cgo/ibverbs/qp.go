@@ -217,7 +217,8 @@ func (q *qp) Init(attr rdma.InitAttr) error {
 		return q.locate(err)
 	}
 	q.init = attr
-	return q.done(rdma.OpModifyInit, C.weft_init_qp(q.dev.lib, q.c, C.int(attr.Port), C.int(attr.PKeyIndex), C.int(attr.Access)), rdma.StateInit, rdma.Facts{})
+	facts := rdma.Facts{Wanted: fmt.Sprintf("port %d with partition key index %d", attr.Port, attr.PKeyIndex)}
+	return q.done(rdma.OpModifyInit, C.weft_init_qp(q.dev.lib, q.c, C.int(attr.Port), C.int(attr.PKeyIndex), C.int(attr.Access)), rdma.StateInit, facts)
 }
 
 func (q *qp) ReadyToReceive(attr rdma.RTRAttr) error {
