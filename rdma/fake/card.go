@@ -17,12 +17,15 @@ type CardOptions struct {
 	// that are not told to who armed for solicited completions, no retry for ever.
 	Soft bool
 
-	Limits     rdma.Limits // fields that are zero get the value of DefaultLimits
+	// Limits: what is zero gets its value of DefaultLimits; with MaxRetries zero, RNRForever and Atomics do, too.
+	// Ports, Solicited and Inspects are the card's own.
+	Limits rdma.Limits
+
 	LinkLayer  rdma.LinkLayer
 	MTU        rdma.MTU // active; 4096 if zero
 	MaxInline  int      // granted at most, whatever is asked for; Limits.MaxInline if zero
 	NUMANode   int
-	Driver     string // "fake" if empty
+	Driver     string // if empty "fake", or "rdma_rxe" of a soft one
 	MaxMessage int64  // 1 GiB if zero
 	GIDs       []rdma.GIDEntry
 	PKeys      []uint16
@@ -124,7 +127,7 @@ func roceGIDs(n int) []rdma.GIDEntry {
 
 func withDefaults(opts CardOptions) rdma.Limits {
 	l, d := opts.Limits, DefaultLimits()
-	for _, p := range []struct{ v, d *int }{{&l.Ports, &d.Ports}, {&l.MaxQPs, &d.MaxQPs}, {&l.MaxQPWRs, &d.MaxQPWRs}, {&l.MaxSGEs, &d.MaxSGEs},
+	for _, p := range []struct{ v, d *int }{{&l.MaxQPs, &d.MaxQPs}, {&l.MaxQPWRs, &d.MaxQPWRs}, {&l.MaxSGEs, &d.MaxSGEs},
 		{&l.MaxInline, &d.MaxInline}, {&l.MaxCQs, &d.MaxCQs}, {&l.MaxCQEs, &d.MaxCQEs}, {&l.MaxSRQs, &d.MaxSRQs}, {&l.MaxSRQWRs, &d.MaxSRQWRs},
 		{&l.MaxMRs, &d.MaxMRs}, {&l.MaxReads, &d.MaxReads}} {
 		if *p.v == 0 {

@@ -109,8 +109,11 @@ func (d *device) Resources() rdma.Resources {
 	return d.count
 }
 
-// event queues an asynchronous event.
+// event queues an asynchronous event. Of a lost device there are no others.
 func (d *device) event(e rdma.Event) {
+	if d.card.fatal {
+		return
+	}
 	d.events = append(d.events, e)
 	d.signal.raise()
 }

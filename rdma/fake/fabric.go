@@ -77,7 +77,7 @@ func (f *Fabric) Close() error {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return rdma.ErrClosed
+		return fmt.Errorf("fake: the fabric was closed twice: %w", rdma.ErrClosed)
 	}
 	f.closed = true
 	var leaks []error
