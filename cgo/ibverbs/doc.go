@@ -29,8 +29,9 @@
 // [Thread]: one thread in C for each device owns its completion queues. It
 // polls them, sleeps on the device's channel when there was nothing for some time, and
 // puts completions into a ring in shared memory, which Poll reads without a call.
-// Go's scheduler and garbage collector never hold it up. It costs a core while it spins,
-// and a change of thread for each completion when it sleeps.
+// Go's scheduler and garbage collector never hold it up, and no signal reaches it. It costs a core while it spins,
+// and a change of thread for each completion when it sleeps; a notification that the
+// device loses costs it 100 ms.
 //
 // Options.IO and WEFT_RDMA_IO choose; the default is [DefaultIO], which says why.
 //
@@ -43,6 +44,8 @@
 //   - Segments too many, unknown operations, inline data too long and atomics that
 //     are not aligned are refused here, in words, instead of by EINVAL or ENOMEM.
 //   - The state of a QP is followed here, so that an error names it.
+//   - Calls that a signal interrupted are made again, also for the rest of a batch.
+//   - Drivers say an errno as it is, negated, or in errno. Here it is in the error.
 //   - A QP that cannot have as much inline data as was asked for gets less.
 //
 // Close of a queue waits for a post, poll or arm of the same queue that is

@@ -428,6 +428,20 @@ func wantSignalsBlocked(t *testing.T, thread int) {
 func TestFailedCalls(t *testing.T) {
 	withStandin(t, func(t *testing.T, s *standin, io IO) {
 		d := s.open(t, io)
+		before := descriptors(t)
+		s.call("create_comp_channel").fails.Store(uint32(syscall.ENOSPC))
+		var err error
+		if io == Thread { // whose channel it is
+			_, err = d.CreateCQ(8, nil)
+		} else {
+			_, err = d.CreateCompChannel()
+		}
+		wantError(t, err, rdma.ErrResources, "on standin0: device or kernel are out of such objects", "ENOSPC", "rdma resource")
+		s.call("create_comp_channel").fails.Store(0)
+		if after := descriptors(t); after != before || len(threads(t)) > 0 || d.Resources() != (rdma.Resources{}) {
+			t.Errorf("left: %d descriptors more, threads %v, %v", after-before, threads(t), d.Resources())
+		}
+
 		caps := rdma.QPCaps{MaxSendWRs: 1, MaxRecvWRs: 1}
 		e := s.itself(t, d)
 		type closer interface{ Close() error }

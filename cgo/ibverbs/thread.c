@@ -10,7 +10,7 @@
 //	arm every queue, poll each again -- found something --> polling
 //	   | nothing
 //	   v
-//	asleep in epoll: device's channel, bell ---- either ---> polling
+//	asleep in epoll: device's channel, bell ---- either, or 100 ms ---> polling
 //
 // The mutex guards the list of queues. Whoever wants to change it says so in
 // waiting, or a thread that spins would never let go of the mutex for long enough.
@@ -22,7 +22,6 @@
 
 #include "verbs.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -250,7 +249,7 @@ static int watch(struct weft_thread *t, int fd)
 static void destroy(struct weft_thread *t)
 {
 	if (t->channel)
-		(void)RETRY(t->lib->destroy_comp_channel(t->channel));
+		(void)weft_destroy_channel(t->lib, t->channel);
 	if (t->epoll >= 0)
 		close(t->epoll);
 	if (t->bell >= 0)
@@ -284,10 +283,9 @@ struct weft_thread *weft_start_thread(struct weft_lib *lib, struct ibv_context *
 	pthread_mutex_init(&t->mutex, NULL);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
 	t->bell = weft_new_bell(0);
-	int err = 0;
-	if (t->epoll < 0 || t->bell < 0 || !(t->channel = RETRY_POINTER(lib->create_comp_channel(ctx))) ||
-	    fcntl(t->channel->fd, F_SETFL, O_NONBLOCK) < 0 || watch(t, t->channel->fd) < 0 || watch(t, t->bell) < 0)
-		err = errno ? errno : ENOMEM;
+	int err = 0, fd;
+	if (t->epoll < 0 || t->bell < 0 || !(t->channel = weft_create_channel(lib, ctx, &fd)) || watch(t, fd) < 0 || watch(t, t->bell) < 0)
+		err = errno;
 	if (!err)
 		err = start(t);
 	if (err) {
