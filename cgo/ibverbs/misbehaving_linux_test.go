@@ -88,7 +88,7 @@ func TestInterruptedCalls(t *testing.T) {
 				t.Errorf("%v was not interrupted, in %d calls", c, c.calls.Load())
 			}
 		}
-		if ids := threads(t); len(ids) > 0 {
+		if ids := s.threads(t); len(ids) > 0 {
 			t.Errorf("threads left: %v", ids)
 		}
 		if after := descriptors(t); after != before {
@@ -230,7 +230,7 @@ func deviceFatalOf(t *testing.T, s *standin, io IO, told bool) {
 			t.Error(err)
 		}
 	})
-	if ids := threads(t); len(ids) > 0 {
+	if ids := s.threads(t); len(ids) > 0 {
 		t.Errorf("threads left: %v", ids)
 	}
 	// The library closed neither the device nor the channel.
@@ -342,7 +342,7 @@ func TestLostNotification(t *testing.T) {
 
 // No signal reaches the thread, as it has them all blocked: a handler that finds no
 // goroutine there ended whole programs (silkworm#1940). Transfers go on in a storm of signals, and under a
-// profiler (go#9785, cilium/ebpf#853).
+// profiler (go#9785, cilium/ebpf#853; a poll loop of gordma was halved by them).
 func TestSignals(t *testing.T) {
 	notBuiltIn(t)
 	for _, io := range modes {
@@ -350,7 +350,7 @@ func TestSignals(t *testing.T) {
 			s := newStandin(t)
 			d := s.open(t, io)
 			e := s.itself(t, d)
-			ids := threads(t)
+			ids := s.threads(t)
 			if len(ids) != map[IO]int{Direct: 0, Thread: 1}[io] {
 				t.Fatalf("threads: %v", ids)
 			}
@@ -438,8 +438,8 @@ func TestFailedCalls(t *testing.T) {
 		}
 		wantError(t, err, rdma.ErrResources, "on standin0: device or kernel are out of such objects", "ENOSPC", "rdma resource")
 		s.call("create_comp_channel").fails.Store(0)
-		if after := descriptors(t); after != before || len(threads(t)) > 0 || d.Resources() != (rdma.Resources{}) {
-			t.Errorf("left: %d descriptors more, threads %v, %v", after-before, threads(t), d.Resources())
+		if after := descriptors(t); after != before || len(s.threads(t)) > 0 || d.Resources() != (rdma.Resources{}) {
+			t.Errorf("left: %d descriptors more, threads %v, %v", after-before, s.threads(t), d.Resources())
 		}
 
 		caps := rdma.QPCaps{MaxSendWRs: 1, MaxRecvWRs: 1}

@@ -15,7 +15,8 @@ import (
 
 // standin is the library of testdata/standin.c and what it shares with the test.
 type standin struct {
-	file string
+	file   string
+	others []int // threads that were there before
 	*standinControl
 }
 
@@ -44,7 +45,7 @@ func newStandin(t testing.TB) *standin {
 	if err := os.WriteFile(control, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &standin{file: buildLibrary(t, "testdata/standin.c", `-DCONTROL="`+control+`"`)}
+	s := &standin{others: ioThreads(t), file: buildLibrary(t, "testdata/standin.c", `-DCONTROL="`+control+`"`)}
 	f, err := os.OpenFile(control, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

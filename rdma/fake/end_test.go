@@ -160,10 +160,13 @@ func (e *end) next() rdma.WC {
 
 func isReadable(t tb, fd int) bool {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	check(t, err)
-	return n > 0
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		if err != unix.EINTR { // as it is when the runtime wants the processor
+			check(t, err)
+			return n > 0
+		}
+	}
 }
 
 const allAccess = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
