@@ -226,6 +226,9 @@ func deviceFatalOf(t *testing.T, s *standin, io IO, told bool) {
 		if left := d.Resources(); left != (rdma.Resources{}) {
 			t.Errorf("left open: %v", left)
 		}
+		if io == Thread {
+			s.wantIdle(t, d)
+		}
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
@@ -236,6 +239,18 @@ func deviceFatalOf(t *testing.T, s *standin, io IO, told bool) {
 	// The library closed neither the device nor the channel.
 	if after := descriptors(t); after != before+2 {
 		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// wantIdle wants the thread to leave CQs alone: they are closed, and what it had of them is free.
+func (s *standin) wantIdle(t *testing.T, d *device) {
+	polls := s.call("poll_cq").calls.Load()
+	for range 2 { // when it hears the second ring, it has done everything for the first
+		ringBell(d.io.bell)
+		until(t, "the thread hears its bell", func() bool { return !readable(t, d.io.bell) })
+	}
+	if n := s.call("poll_cq").calls.Load() - polls; n > 0 {
+		t.Errorf("the thread polled %d times when all CQs were closed", n)
 	}
 }
 
