@@ -122,6 +122,10 @@ var table = []condition{
 		what: "the queue of {max} work requests is full", fix: "poll completions of receives first, or make the queue larger"},
 	{ops: []Op{OpPostSend}, errno: []syscall.Errno{syscall.ENOMEM}, sets: ErrQueueFull,
 		what: "the queue of {max} work requests is full", fix: "poll completions first; some sends must be Signaled to free their slots"},
+	{errno: []syscall.Errno{syscall.EMFILE}, sets: ErrResources,
+		what: "this process has as many files open as it may", fix: "raise the limit: ulimit -n 4096"},
+	{errno: []syscall.Errno{syscall.EBUSY}, sets: ErrBusy,
+		what: "the device says that it is still in use", fix: "close what uses it first: rdma resource shows what is open"},
 	{errno: []syscall.Errno{syscall.EIO}, sets: ErrDeviceFatal,
 		what: "the device was lost or reset", fix: "see dmesg, then start the job again"},
 
@@ -145,7 +149,7 @@ var table = []condition{
 }
 
 // Explain fills in what e's What, Hint and Kind lack, from the table of known errors
-// and from f. What is there stays. It returns e.
+// and from f. What is there stays. It returns e. An errno that no known error has is told as it is.
 func Explain(e *Error, f Facts) *Error {
 	for i := range table {
 		c := &table[i]
@@ -168,7 +172,7 @@ func Explain(e *Error, f Facts) *Error {
 	case e.Op == OpComplete:
 		e.What, e.Hint = "the device or its driver failed", firstOf(e.Hint, "see dmesg and the version of the firmware")
 	case e.Kind == nil && e.Errno != 0:
-		e.What = e.Errno.Error()
+		e.What, e.Hint = e.Errno.Error(), firstOf(e.Hint, "see dmesg")
 	}
 	return e
 }

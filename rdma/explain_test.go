@@ -51,7 +51,10 @@ func TestExplain(t *testing.T) {
 		{Error{Op: OpModifyRTR, Device: "rxe0", QPN: 17, Errno: syscall.EINVAL}, Facts{}, ErrInvalid},
 		{Error{Op: OpPostSend, Device: "rxe0", QPN: 17, Errno: syscall.ENOMEM}, Facts{Max: 127}, ErrQueueFull},
 		{Error{Op: OpPostRecv, Device: "rxe0", QPN: 17, Errno: syscall.ENOMEM}, Facts{Max: 127}, ErrQueueFull},
+		{Error{Op: OpCreateChannel, Device: "rxe0", Errno: syscall.EMFILE}, Facts{}, ErrResources},
+		{Error{Op: OpCloseCQ, Device: "rxe0", Errno: syscall.EBUSY}, Facts{}, ErrBusy},
 		{Error{Op: OpPoll, Device: "rxe0", Errno: syscall.EIO}, Facts{}, ErrDeviceFatal},
+		{Error{Op: OpArm, Device: "rxe0", Errno: syscall.EINVAL}, Facts{}, syscall.EINVAL},
 	}
 	for s := StatusLocalLength; s <= StatusFatal; s++ {
 		cases = append(cases, struct {
@@ -119,8 +122,8 @@ func TestExplainKeepsWhatIsKnown(t *testing.T) {
 	if e.What != "because I say so" || e.Kind != ErrResources || e.Hint != "" {
 		t.Errorf("%+v", e)
 	}
-	e = Explain(&Error{Op: OpModifyReset, Errno: syscall.EMFILE}, Facts{})
-	if want := "rdma: modify QP to RESET: too many open files (EMFILE)"; e.Error() != want {
+	e = Explain(&Error{Op: OpModifyReset, Errno: syscall.ENXIO}, Facts{})
+	if want := "rdma: modify QP to RESET: no such device or address (ENXIO); see dmesg"; e.Error() != want {
 		t.Errorf("%v; want %s", e, want)
 	}
 	e = Explain(&Error{Op: OpPoll, Errno: syscall.EILSEQ}, Facts{})

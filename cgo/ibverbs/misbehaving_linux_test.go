@@ -485,9 +485,7 @@ func TestFailedCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.call(tc.destroy).fails.Store(uint32(syscall.EBUSY))
-			if err := x.Close(); !errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), "standin0") {
-				t.Errorf("%s: %v", tc.destroy, err)
-			}
+			wantError(t, x.Close(), rdma.ErrBusy, tc.what, "on standin0", "still in use", "EBUSY", "rdma resource")
 			s.call(tc.destroy).fails.Store(0)
 			if err := x.Close(); err != nil {
 				t.Errorf("%s, again: %v", tc.destroy, err)
