@@ -456,6 +456,37 @@ func TestSlotReused(t *testing.T) {
 	}
 }
 
+// The same while a rank is about to take a post that it has seen.
+func TestSlotReusedMeanwhile(t *testing.T) {
+	h := newHost(2)
+	bs := boards(t, h, 2)
+	allreduce := func(b *Board, left func(inout, in []byte)) *Run {
+		a := collective.Args{Send: make([]byte, 8), Recv: make([]byte, 8), Op: collective.Op{Size: 8, Left: left}}
+		r := new(Run)
+		b.Start(r, collective.KindAllreduce, &a, &wire.Signature{})
+		return r
+	}
+	keep := func(inout, in []byte) {}
+	first := allreduce(bs[1], keep)
+	if over, err := first.Next(); over || err != nil {
+		t.Fatalf("before the other rank has called it: over %t, %v", over, err)
+	}
+	r := allreduce(bs[0], func(inout, in []byte) {
+		next, err := New(&rankMemory{host: h, rank: 1}, 1, 2, 8, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := allreduce(next, keep).Next(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for range 2 {
+		if over, err := r.Next(); over || err != nil || r.Met() || r.Missing() != 1 {
+			t.Errorf("a rank left while its post was taken: over %t, %v, waits for rank %d: %t", over, err, r.Missing(), !r.Met())
+		}
+	}
+}
+
 // Several runs of a rank are taken in turn, whoever advances them.
 func TestTurns(t *testing.T) {
 	const n, runs = 3, 20

@@ -100,7 +100,9 @@ func (r *Run) Next() (isOver bool, err error) {
 			}
 			switch {
 			case !r.long():
-				r.takeShort()
+				if r.takeShort(); !r.stillHere() {
+					return false, nil
+				}
 				return r.finish()
 			case r.unreachable():
 				r.messages = true
@@ -351,6 +353,19 @@ func (r *Run) takes() (first, end int) {
 		}
 	}
 	return 0, size
+}
+
+// stillHere tells whether the run took nothing but what was posted for it: nobody has given the communicator up
+// meanwhile, and written over its post in the next one. If somebody has, the run waits for that rank: who waits hears why.
+func (r *Run) stillHere() bool {
+	first, end := r.takes()
+	for q := first; q < end; q++ {
+		if !r.b.here(q) {
+			r.at, r.end = q, end
+			return false
+		}
+	}
+	return true
 }
 
 // helps says that the root of a broadcast copies a half itself: there is one other rank.
