@@ -8,8 +8,8 @@ type CQ interface {
 	Poll(wc []WC) (int, error)
 
 	// Arm asks for one notification on the channel at the next completion that
-	// enters the queue; with solicitedOnly at the next of a message sent with
-	// Solicited, or, on most devices, that is an error, see Limits.Solicited. What is in the queue
+	// enters the queue; with solicitedOnly at the next one that is of a message sent with
+	// Solicited or, on most devices, of an error (see Limits.Solicited). What is in the queue
 	// already does not count: poll after Arm, before waiting. Arming again
 	// before the notification is harmless.
 	Arm(solicitedOnly bool) error
@@ -17,7 +17,7 @@ type CQ interface {
 	Cap() int
 
 	// Close is refused with ErrBusy while a QP uses the queue. Notifications
-	// of it that nobody took are dropped. It does not wait for anybody.
+	// of it that nobody took are dropped, and not waited for.
 	Close() error
 }
 
