@@ -163,8 +163,8 @@ type GIDChoice struct {
 
 // ChooseGID chooses the address of a port. On Ethernet that is, best first,
 // RoCE v2 with an IPv4 address, with a global IPv6 address, with a link-local
-// one, then the same for RoCE v1; on InfiniBand the first entry of the
-// subnet. Index 0 is no default: on Ethernet it is a link-local address.
+// one, then the same for RoCE v1; on InfiniBand the first entry that is not
+// empty. Index 0 is no default: on Ethernet it is a link-local address.
 func ChooseGID(device string, port Port, entries []GIDEntry, wish GIDWish) (GIDChoice, error) {
 	if wish.Index != nil {
 		return chooseGIDByIndex(device, port, entries, *wish.Index)
@@ -207,7 +207,7 @@ func rankGID(e GIDEntry, link LinkLayer, noIPv6 bool) (rank int, why string) {
 	a := netip.AddrFrom16(e.GID)
 	switch {
 	case e.Err != nil:
-		return -1, "cannot be read"
+		return -1, "kernel or device refuses it"
 	case e.GID.IsZero():
 		return -1, "empty"
 	case link != LinkEthernet && e.Type == GIDInfiniBand:

@@ -141,12 +141,15 @@ type GIDEntry struct {
 }
 
 func (e GIDEntry) String() string {
-	if e.Err != nil {
-		return fmt.Sprintf("%d: unreadable (%v)", e.Index, e.Err)
+	s := fmt.Sprintf("%d:", e.Index)
+	if e.Err == nil || !e.GID.IsZero() {
+		s += fmt.Sprintf(" %v %v", e.GID, e.Type)
+		if e.NetDev != "" {
+			s += " on " + e.NetDev
+		}
 	}
-	s := fmt.Sprintf("%d: %v %v", e.Index, e.GID, e.Type)
-	if e.NetDev != "" {
-		s += " on " + e.NetDev
+	if e.Err != nil {
+		s += fmt.Sprintf(" unusable (%v)", e.Err)
 	}
 	return s
 }

@@ -86,7 +86,9 @@ func TestMistakeGIDIndexZero(t *testing.T) {
 		"IPv6 is off":     {table[:4], rdma.GIDWish{NoIPv6: true}, "ip addr add ADDRESS/PREFIX dev eth0"},
 		"an empty index":  {table, rdma.GIDWish{Index: index(7)}, "GID index 7 is empty or unusable; the table has: 0: fe80::1 RoCE v1 on eth0"},
 		"not an index":    {table, rdma.GIDWish{Index: index(99)}, "GID index 99"},
-		"an unread index": {table, rdma.GIDWish{Index: index(8)}, "8: unreadable (invalid argument)"},
+		"an unread index": {table, rdma.GIDWish{Index: index(8)}, "8: unusable (invalid argument)"},
+		"a refused index": {[]rdma.GIDEntry{{Index: 2, GID: table[4].GID, Type: rdma.GIDRoCEv2, NetDev: "eth0", Err: syscall.EINVAL}}, rdma.GIDWish{Index: index(2)},
+			"2: ::ffff:10.0.0.1 RoCE v2 on eth0 unusable (invalid argument)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := rdma.ChooseGID("mlx5_0", ethernet, tc.table, tc.wish)

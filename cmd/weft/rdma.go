@@ -64,6 +64,7 @@ type rdmaInfoGID struct {
 	Type   string `json:"type"`
 	NetDev string `json:"net_device,omitempty"`
 	Error  string `json:"error,omitempty"`
+	text   string // all of it
 }
 
 // gatherRDMA asks the provider for its devices, opens each, and chooses as a job
@@ -117,7 +118,7 @@ func openPorts(p rdma.Provider, d rdma.DeviceInfo, out *rdmaInfoDevice, tables m
 		}
 		c := rdma.Candidate{Device: dev.Info(), Port: port}
 		for _, g := range gids {
-			e := rdmaInfoGID{Index: g.Index, GID: g.GID.String(), Type: g.Type.String(), NetDev: g.NetDev}
+			e := rdmaInfoGID{Index: g.Index, GID: g.GID.String(), Type: g.Type.String(), NetDev: g.NetDev, text: g.String()}
 			if g.Err != nil {
 				e.Error = g.Err.Error()
 			} else if c.Subnet == 0 && port.LinkLayer == rdma.LinkInfiniBand {
@@ -182,7 +183,7 @@ func (r *rdmaInfo) rows(row func(name, text string)) {
 		for _, p := range d.Ports {
 			row(fmt.Sprintf("  port %d", p.Number), p.describe())
 			for _, g := range p.GIDs {
-				row("  GID", g.describe())
+				row("  GID", g.text)
 			}
 		}
 	}
@@ -228,17 +229,6 @@ func (p *rdmaInfoPort) describe() string {
 	}
 	if p.Error != "" {
 		s += ", GIDs unknown (" + p.Error + ")"
-	}
-	return s
-}
-
-func (g *rdmaInfoGID) describe() string {
-	if g.Error != "" {
-		return fmt.Sprintf("%d: unreadable (%s)", g.Index, g.Error)
-	}
-	s := fmt.Sprintf("%d: %s %s", g.Index, g.GID, g.Type)
-	if g.NetDev != "" {
-		s += " on " + g.NetDev
 	}
 	return s
 }
