@@ -64,7 +64,7 @@ func sysfsWith(t testing.TB, files map[string]string) sysfs {
 }
 
 // notBuiltIn skips tests that need the shim.
-func notBuiltIn(t *testing.T) {
+func notBuiltIn(t testing.TB) {
 	t.Helper()
 	if _, err := New(Options{Library: "/nowhere"}).Devices(); strings.Contains(err.Error(), "not built in") {
 		t.Skip(err)

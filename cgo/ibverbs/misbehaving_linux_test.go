@@ -359,10 +359,10 @@ func TestLostNotification(t *testing.T) {
 // goroutine there ended whole programs (silkworm#1940). Transfers go on in a storm of signals, and under a
 // profiler (go#9785, cilium/ebpf#853; a poll loop of gordma was halved by them).
 func TestSignals(t *testing.T) {
-	notBuiltIn(t)
+	built := buildStandin(t)
 	for _, io := range modes {
 		t.Run(io.String(), func(t *testing.T) {
-			s := newStandin(t)
+			s := newStandin(t, built)
 			d := s.open(t, io)
 			e := s.itself(t, d)
 			ids := s.threads(t)
@@ -506,8 +506,7 @@ func TestFailedCalls(t *testing.T) {
 
 // A device that somebody asks about its port is closed when he has his answer.
 func TestCloseDuringQuery(t *testing.T) {
-	notBuiltIn(t)
-	s := newStandin(t)
+	s := newStandin(t, buildStandin(t))
 	d := s.open(t, Direct)
 	s.slow.Store(100)
 	for name, query := range map[string]func() error{

@@ -22,13 +22,20 @@ import (
 // conventions are the ways of verbs to say an errno, as in testdata/standin.c.
 var conventions = []string{"positive", "negative", "minus one"}
 
+// buildStandin builds the library of testdata/standin.c.
+func buildStandin(t testing.TB) string {
+	t.Helper()
+	notBuiltIn(t)
+	return buildLibrary(t, "testdata/standin.c")
+}
+
 // withStandin runs a test on a library of its own for each way to drive queues, and each convention.
 func withStandin(t *testing.T, test func(t *testing.T, s *standin, io IO)) {
-	notBuiltIn(t)
+	built := buildStandin(t)
 	for _, io := range modes {
 		for i, c := range conventions {
 			t.Run(io.String()+"/"+c, func(t *testing.T) {
-				s := newStandin(t)
+				s := newStandin(t, built)
 				s.convention.Store(uint32(i))
 				test(t, s, io)
 			})

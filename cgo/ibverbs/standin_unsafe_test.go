@@ -38,26 +38,29 @@ type standinCall struct {
 
 func (c *standinCall) String() string { return strings.TrimRight(string(c.name[:]), "\x00") }
 
-// newStandin makes a library that is told by nobody else what to do.
-func newStandin(t testing.TB) *standin {
+// newStandin makes a library that nobody else tells what to do, of one that was built.
+func newStandin(t testing.TB, built string) *standin {
 	t.Helper()
-	control := filepath.Join(t.TempDir(), "control")
-	if err := os.WriteFile(control, nil, 0o600); err != nil {
+	code, err := os.ReadFile(built)
+	if err != nil {
 		t.Fatal(err)
 	}
-	s := &standin{others: ioThreads(t), file: buildLibrary(t, "testdata/standin.c", `-DCONTROL="`+control+`"`)}
-	f, err := os.OpenFile(control, os.O_RDWR, 0)
+	s := &standin{others: ioThreads(t), file: filepath.Join(t.TempDir(), filepath.Base(built))}
+	if err := os.WriteFile(s.file, code, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Library: s.file}).Devices(); err != nil { // this loads it, and it stays loaded
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(s.file+".control", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := New(Options{Library: s.file}).Devices(); err != nil { // this loads it, and it stays loaded
-		t.Fatal(err)
-	}
 	const size = int(unsafe.Sizeof(standinControl{}))
 	info, err := f.Stat()
 	if err != nil || info.Size() != int64(size) {
-		t.Fatalf("%s is of %d bytes in C, of %d in Go, %v", control, info.Size(), size, err)
+		t.Fatalf("the control file is of %d bytes in C, of %d in Go, %v", info.Size(), size, err)
 	}
 	b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

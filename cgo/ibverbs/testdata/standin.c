@@ -2,7 +2,9 @@
 // is told, for tests of how its callers get along with that. A send completes
 // as soon as it is posted, and goes nowhere; receives only fill their queue.
 //
-// The file CONTROL, which is shared with the test, says what goes wrong, and counts.
+// A file beside this one, which is shared with the test, says what goes wrong, and counts: see attach.
+#define _GNU_SOURCE // dladdr
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -63,6 +65,7 @@ struct cq {
 };
 static struct cq *cqs;
 static uint32_t last_key, last_qpn;
+static struct ibv_device device = {.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "standin0", .dev_name = "uverbs9"};
 static struct ibv_context *_Atomic opened; // the one
 
 static void wrong(const char *what)
@@ -73,13 +76,17 @@ static void wrong(const char *what)
 
 __attribute__((constructor)) static void attach(void)
 {
-	int fd = open(CONTROL, O_RDWR | O_CLOEXEC);
+	Dl_info self;
+	char name[4096] = "";
+	if (dladdr(&device, &self))
+		snprintf(name, sizeof name, "%s.control", self.dli_fname);
+	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, sizeof *control))
-		wrong("cannot open " CONTROL);
+		wrong("its control file cannot be opened");
 	control = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (control == MAP_FAILED)
-		wrong("cannot map " CONTROL);
+		wrong("its control file cannot be mapped");
 	control->stop_at = 1;
 	for (int i = 0; i < NCALLS; i++)
 		snprintf(control->call[i].name, sizeof control->call[i].name, "%s", names[i]);
@@ -130,8 +137,6 @@ static int destroyed(int err, void *p)
 int ibv_fork_init(void) { wrong("ibv_fork_init was called"); return 0; }
 
 // Devices.
-
-static struct ibv_device device = {.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "standin0", .dev_name = "uverbs9"};
 
 struct ibv_device **ibv_get_device_list(int *n)
 {
