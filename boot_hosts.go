@@ -38,7 +38,7 @@ func connectHosts(ctx context.Context, l *link, client *control.Client, cfg *con
 	}
 	l.transports = []transport.Transport{between}
 	l.route = routeAll(l.size, l.rank, between)
-	l.via = about
+	l.via, l.hostsShare = about, true
 	if inside != nil {
 		// The engine sleeps in the first, and has a goroutine that sleeps in the other. It
 		// closes them in this order: the devices let go of the arena first.

@@ -258,7 +258,7 @@ type member struct {
 	sig     wire.Signature
 	store   blockStore
 	args    collective.Args // of shared
-	shared  board.Run       // over shared memory
+	shared  sharedRun       // over shared memory
 	scratch [4][]byte
 	ops     []*progress.Op // for posted messages
 	posted  int            // of ops, those in use
@@ -323,7 +323,7 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 	if begun || err != nil {
 		engine.EndCollective(c.comm, m.sig.Seq, err)
 	}
-	if b != nil && err != nil {
+	if err != nil {
 		m.settle()
 	}
 	m.ctx = nil

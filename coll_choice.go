@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
 )
 
 // choice is what the algorithms of a communicator's collectives are chosen by. It is made
@@ -22,7 +23,9 @@ func (c *Comm) choose() *collective.Chooser {
 			for i, rank := range c.comm.Members() {
 				nodes[i] = c.w.nodes[rank]
 			}
-			topology = collective.NewTopology(nodes)
+			if topology = collective.NewTopology(nodes); c.w.hostsShare && topology.Most(c.size) <= board.MaxRanks {
+				topology = topology.Sharing()
+			}
 		}
 		c.choice.chooser = collective.NewChooser(c.w.model, c.size, topology)
 	})

@@ -507,11 +507,13 @@ func TestFormsOnNodes(t *testing.T) {
 			}
 		}
 		for _, nodes := range maps {
-			t.Run(fmt.Sprintf("%v/%v", kind, nodes), func(t *testing.T) {
-				wefttest.Run(t, len(nodes), func(ctx context.Context, c *weft.Comm) error {
-					return formsOn(ctx, c, collective.NewTopology(nodes), kind, []int{0, 1, 6, 3000}, names)
-				}, weft.WithNodes(nodes...), weft.WithMessages())
-			})
+			for way, opts := range map[string][]weft.Option{"messages": {weft.WithNodes(nodes...), weft.WithMessages()}, "boards": onHosts(nodes...)} {
+				t.Run(fmt.Sprintf("%v/%v/%s", kind, nodes, way), func(t *testing.T) {
+					wefttest.Run(t, len(nodes), func(ctx context.Context, c *weft.Comm) error {
+						return formsOn(ctx, c, collective.NewTopology(nodes), kind, []int{0, 1, 6, 3000, 40000 / len(nodes)}, names)
+					}, opts...)
+				})
+			}
 		}
 	}
 }

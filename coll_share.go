@@ -16,7 +16,7 @@ import (
 
 // Collectives of ranks that map each other's memory, as those of one host do, go through it
 // instead of messages: package board. All ranks of a communicator come to the same conclusion whether
-// they can.
+// they can. Where they are on several hosts, those of each come to it for what they do inside their host: coll_hosts.go.
 
 // sharedName is the algorithm's name, for WithAlgorithm and Explain.
 const sharedName = "shared-memory"
@@ -26,11 +26,27 @@ type shared struct {
 	index       int    // of the communicator, the same on all members
 	incarnation uint32 // how often the index has been used, not 0
 
-	once   sync.Once
-	mapper transport.Mapper // nil: they do not
-	board  *board.Board
-	err    error
+	once  sync.Once
+	board *board.Board // nil: they do not
+	err   error
 }
+
+// sharedRun is a run on a board of all members, or of some.
+type sharedRun struct {
+	board.Run
+	members []int32 // those that have the board, by their ranks on it; nil: all
+}
+
+// rank returns a member's rank in the communicator.
+func (r *sharedRun) rank(i int) int {
+	if r.members == nil {
+		return i
+	}
+	return int(r.members[i])
+}
+
+// Missing implements progress.Condition.
+func (r *sharedRun) Missing() int { return r.rank(r.Run.Missing()) }
 
 // A slot of the transport has to hold one of the board's.
 const _ = uint(transport.SlotSize - board.SlotSize)
@@ -40,11 +56,8 @@ const _ = uint(transport.SlotSize - board.SlotSize)
 func (c *Comm) sharedBoard() (*board.Board, error) {
 	s := &c.shared
 	s.once.Do(func() {
-		if s.mapper = c.mapper(); s.mapper == nil {
-			return
-		}
-		if s.board, s.err = board.New(sharedMemory{c}, c.rank, c.size, s.incarnation, hostCaches()); s.err != nil {
-			s.err = fmt.Errorf("%w: %w", ErrMemory, s.err)
+		if m := c.mapper(); m != nil {
+			s.board, s.err = c.newBoard(m, s.index, c.comm.Members(), c.rank)
 		}
 	})
 	return s.board, s.err
@@ -64,13 +77,30 @@ var hostCaches = sync.OnceValue(func() int64 {
 	return n
 })
 
+// newBoard makes this rank's view of a board in the slots with a number; world are the ranks that have it.
+func (c *Comm) newBoard(m transport.Mapper, slot int, world []int32, rank int) (*board.Board, error) {
+	b, err := board.New(sharedMemory{c.w, m, slot, world}, rank, len(world), c.shared.incarnation, hostCaches())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
+	}
+	return b, nil
+}
+
 // mapper returns the transport that a board of the communicator would be on, or nil if it can have none.
 func (c *Comm) mapper() transport.Mapper {
-	if c.w.noBoards || c.size < 2 || c.size > board.MaxRanks {
+	if c.choose().Nodes() != nil {
 		return nil
 	}
-	m := c.w.engine.Mapper(c.comm.Members())
-	if m == nil || c.shared.index >= m.Slots() {
+	return c.mapperOf(c.comm.Members())
+}
+
+// mapperOf is mapper of a board of some members, by their ranks in the world.
+func (c *Comm) mapperOf(world []int32) transport.Mapper {
+	if c.w.noBoards || len(world) < 2 || len(world) > board.MaxRanks {
+		return nil
+	}
+	m := c.w.engine.Mapper(world)
+	if m == nil || c.shared.index >= m.Slots()/2 { // the other half is for second boards
 		return nil
 	}
 	return m
@@ -87,46 +117,48 @@ func (c *Comm) boardFor(call *collCall) (*board.Board, error) {
 // share is the blocking form of a call over the board. Where memory is out of reach it
 // reports that messages are due.
 func (m *member) share(b *board.Board, call *collCall) (begun, messages bool, err error) {
-	c := m.c
-	engine := c.w.engine
-	if err := engine.Usable(c.comm); err != nil {
+	if err := m.c.w.engine.Usable(m.c.comm); err != nil {
 		return false, false, err
 	}
 	m.store.args(&m.args, call)
-	r := &m.shared
-	b.Start(r, collOps[call.op].kind, &m.args, &m.sig)
+	b.Start(&m.shared.Run, collOps[call.op].kind, &m.args, &m.sig)
+	begun, err = m.follow(&m.shared)
+	return begun, m.shared.Messages(), err
+}
+
+// follow goes on with a run until it is over. begun says that the engine knows of the collective.
+func (m *member) follow(r *sharedRun) (begun bool, err error) {
 	for {
-		over, err := nextOf(r, call.raw.Left != nil)
+		over, err := nextOf(r, m.args.Op.Left != nil)
 		if err == nil && !over {
 			var now bool
-			now, err = engine.Until(m.ctx, c.comm, &m.sig, r)
+			now, err = m.c.w.engine.Until(m.ctx, m.c.comm, &m.sig, r)
 			begun = begun || now
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			r.Quit()
-			return begun, false, err
-		case over:
-			return begun, r.Messages(), nil
+		}
+		if err != nil || over {
+			return begun, err
 		}
 	}
 }
 
 // nextOf is Next of a run, which may call an operator that panics.
-func nextOf(r *board.Run, reduces bool) (over bool, err error) {
+func nextOf(r *sharedRun, reduces bool) (over bool, err error) {
 	if reduces {
 		defer recoverOperator(&err)
 	}
 	if over, err = r.Next(); err == nil {
 		return over, nil
 	}
-	return false, mismatchOf(err)
+	return false, r.mismatchOf(err)
 }
 
 // mismatchOf returns the error with a mismatch in the form that messages give it.
-func mismatchOf(err error) error {
+func (r *sharedRun) mismatchOf(err error) error {
 	if m, ok := errors.AsType[*board.MismatchError](err); ok {
-		return &proto.MismatchError{Rank: int32(m.Rank), Mine: m.Mine, Theirs: m.Theirs, CallText: signature}
+		return &proto.MismatchError{Rank: int32(r.rank(m.Rank)), Mine: m.Mine, Theirs: m.Theirs, CallText: signature}
 	}
 	return err
 }
@@ -141,54 +173,71 @@ func (m *member) settle() {
 	}
 }
 
-// sharedMemory is a communicator's board.Memory.
-type sharedMemory struct{ c *Comm }
-
-func (s sharedMemory) world(rank int) int { return int(s.c.comm.Members()[rank]) }
+// sharedMemory is a board.Memory.
+type sharedMemory struct {
+	w      *World
+	mapper transport.Mapper
+	slot   int
+	world  []int32 // the ranks that have the board
+}
 
 func (s sharedMemory) Slot(rank int) ([]byte, error) {
-	return s.c.shared.mapper.Slot(s.world(rank), s.c.shared.index)
+	return s.mapper.Slot(int(s.world[rank]), s.slot)
 }
 
-func (s sharedMemory) Reach(mem []byte) (wire.Region, bool) { return s.c.shared.mapper.Reach(mem) }
+func (s sharedMemory) Reach(mem []byte) (wire.Region, bool) { return s.mapper.Reach(mem) }
 
 func (s sharedMemory) Map(rank int, r wire.Region, n int) ([]byte, error) {
-	return s.c.shared.mapper.Map(s.world(rank), r, n)
+	return s.mapper.Map(int(s.world[rank]), r, n)
 }
 
-func (s sharedMemory) Asleep(rank int) *atomic.Uint32 { return s.c.shared.mapper.Asleep(s.world(rank)) }
+func (s sharedMemory) Asleep(rank int) *atomic.Uint32 { return s.mapper.Asleep(int(s.world[rank])) }
 
-func (s sharedMemory) Nudge(rank int) { s.c.shared.mapper.Nudge(s.world(rank)) }
+func (s sharedMemory) Nudge(rank int) { s.mapper.Nudge(int(s.world[rank])) }
 
 func (s sharedMemory) Alloc(n int) ([]byte, error) {
-	if s.c.w.arena == nil {
+	if s.w.arena == nil {
 		return make([]byte, n), nil
 	}
-	return s.c.w.arena.Alloc(n)
+	return s.w.arena.Alloc(n)
 }
 
 func (s sharedMemory) Free(mem []byte) error {
-	if s.c.w.arena == nil {
+	if s.w.arena == nil {
 		return nil
 	}
-	return s.c.w.arena.Free(mem)
+	return s.w.arena.Free(mem)
 }
 
-// closeBoard frees what the board used, when the members have come to the end of the communicator together.
-func (c *Comm) closeBoard() error {
-	if c.shared.board == nil || !c.shared.board.Idle() {
-		return nil
+// boards are those that this rank has for the communicator.
+func (c *Comm) boards() []*board.Board {
+	if c.shared.board != nil {
+		return []*board.Board{c.shared.board}
 	}
-	return c.shared.board.Close()
+	if c.hosted.members != nil {
+		return c.hosted.boards[:]
+	}
+	return nil
 }
 
-// disagreement compares the last collectives of the members, as far as they went over the board.
+// closeBoards frees what the boards used, when the members have come to the end of the communicator together.
+func (c *Comm) closeBoards() error {
+	var errs []error
+	for _, b := range c.boards() {
+		if b.Idle() {
+			errs = append(errs, b.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// disagreement compares the last collectives of the members, as far as they went over boards.
 func (c *Comm) disagreement() error {
-	if c.shared.board == nil {
-		return nil
-	}
-	if err := c.shared.board.Disagreement(); err != nil {
-		return c.collectiveError(context.Background(), "Close", mismatchOf(err))
+	for _, b := range c.boards() {
+		if err := b.Disagreement(); err != nil {
+			r := sharedRun{members: c.hosted.members}
+			return c.collectiveError(context.Background(), "Close", r.mismatchOf(err))
+		}
 	}
 	return nil
 }

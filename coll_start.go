@@ -2,7 +2,6 @@ package weft
 
 import (
 	"github.com/weft-hpc/weft/collective"
-	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -15,15 +14,17 @@ type collRun struct {
 	task  progress.Task
 	sched collective.Schedule
 	store blockStore
-	args  collective.Args // of a shared run
-	next  int             // step
+	next  int // step
 	sig   wire.Signature
 
-	call             *collCall // of a run that has not recorded its steps, nor may need to
-	share            board.Run // while shared is set
-	shared, quitting bool
-	reduces          bool
-	early            error // of a step that the engine did not take
+	call     *collCall // of a run that has not recorded its steps, nor may need to
+	runs     [collective.Phases]sharedRun
+	args     [collective.Phases]collective.Args // of the runs
+	current  *sharedRun                         // of the runs, the one in progress
+	hosted   bool                               // phases inside the host go over its boards
+	quitting bool
+	reduces  bool
+	early    error // of a step that the engine did not take
 }
 
 // record writes down a call's algorithm.
@@ -67,7 +68,7 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 // start starts a call, and has op end when it is over. An error is of one that has not been started.
 func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op) error {
 	engine := c.w.engine
-	r.c, r.next, r.early, r.shared, r.quitting = c, 0, nil, false, false
+	r.c, r.next, r.early, r.current, r.hosted, r.quitting = c, 0, nil, nil, false, false
 	c.sign(&r.sig, call)
 	if call.bad != nil {
 		return call.bad
@@ -82,12 +83,15 @@ func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op)
 				return err
 			}
 		}
+		if err := r.startPhases(); err != nil {
+			return err
+		}
 		engine.StartTask(&r.task, c.comm, r.sig, r, op)
 		return nil
 	}
-	r.shared, r.reduces = true, call.raw.Left != nil
-	r.store.args(&r.args, call)
-	b.Start(&r.share, collOps[call.op].kind, &r.args, &r.sig)
+	r.current, r.reduces = &r.runs[0], call.raw.Left != nil
+	r.store.args(&r.args[0], call)
+	b.Start(&r.current.Run, collOps[call.op].kind, &r.args[0], &r.sig)
 	if engine.Usable(c.comm) == nil && r.goOn() {
 		op.Complete() // without the engine
 		return nil
@@ -102,8 +106,8 @@ func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op)
 // goOn advances a run over shared memory that nobody else does, and tells whether it is over.
 func (r *collRun) goOn() bool {
 	var over bool
-	over, r.early = nextOf(&r.share, r.reduces)
-	return over && !r.share.Messages()
+	over, r.early = nextOf(r.current, r.reduces)
+	return over && !r.current.Messages()
 }
 
 // hasten goes on with a run that the engine has not begun, as the blocking form would. Who waits for the run calls it.
@@ -112,12 +116,12 @@ func (r *collRun) hasten() {
 	if !engine.TakeBack(&r.task) {
 		return
 	}
-	for r.early == nil && engine.Soon(&r.share) {
+	for r.early == nil && engine.Soon(r.current) {
 		if r.goOn() {
 			engine.EndTask(&r.task)
 			return
 		}
-		if r.share.Messages() {
+		if r.current.Messages() {
 			break
 		}
 	}
@@ -130,16 +134,16 @@ func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 	if r.early != nil {
 		return false, r.early
 	}
-	if r.shared {
-		over, err := nextOf(&r.share, false)
+	if run := r.current; run != nil && !r.hosted {
+		over, err := nextOf(run, false)
 		if !over {
 			if err == nil {
-				t.Watch(&r.share)
+				t.Watch(run)
 			}
 			return false, err
 		}
-		r.shared = false
-		if !r.share.Messages() {
+		r.current = nil
+		if !run.Messages() {
 			return true, nil
 		}
 		if r.call != nil {
@@ -161,6 +165,17 @@ func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 			if t.Pending() > 0 {
 				return false, nil
 			}
+		case collective.StepShare:
+			if !r.hosted {
+				continue
+			}
+			if over, err := r.share(step); !over {
+				if err == nil {
+					r.next-- // once more
+					t.Watch(r.current)
+				}
+				return false, err
+			}
 		default:
 			r.sched.Local(step)
 		}
@@ -170,17 +185,18 @@ func (r *collRun) Next(t *progress.Task) (done bool, err error) {
 
 // Stop implements progress.Steps.
 func (r *collRun) Stop(t *progress.Task) {
+	run := r.current
 	switch {
-	case !r.shared:
+	case run == nil:
 		return
 	case !r.quitting:
 		r.quitting = true
-		r.share.Quit()
-	case !r.share.Quiet(): // so the rank that it waited for is gone
-		r.share.Forget()
+		run.Quit()
+	case !run.Quiet(): // so the rank that it waited for is gone
+		run.Forget()
 	}
-	if !r.share.Quiet() {
-		t.Watch(&r.share)
+	if !run.Quiet() {
+		t.Watch(run)
 	}
 }
 

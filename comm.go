@@ -24,6 +24,7 @@ type Comm struct {
 	closed atomic.Bool
 	coll   member
 	shared shared
+	hosted hosted
 	choice choice
 
 	windows atomic.Int32 // made so far, for their names
@@ -140,7 +141,7 @@ func (c *Comm) Close(ctx context.Context) error {
 	barrier := c.collect(ctx, collCall{name: "Close", op: opClose}, func(p *member) error { return collective.Barrier(p) })
 	c.closed.Store(true)
 	if barrier == nil {
-		barrier = c.closeBoard()
+		barrier = c.closeBoards()
 	}
 	c.w.engine.Do(func(core *proto.Core) { core.Close(c.comm) })
 	return barrier

@@ -29,7 +29,7 @@ func Local(ctx context.Context, n int, fn func(ctx context.Context, world *Comm)
 	links := make([]*link, n)
 	for rank := range links {
 		t := fabric.Endpoint(rank)
-		links[rank] = &link{rank: rank, size: n, nodes: cfg.nodes, transports: []transport.Transport{t}, route: routeAll(n, rank, t)}
+		links[rank] = &link{rank: rank, size: n, nodes: cfg.nodes, hostsShare: true, transports: []transport.Transport{t}, route: routeAll(n, rank, t)}
 		if cfg.nodes != nil {
 			links[rank].node = slices.Index(cfg.nodes, cfg.nodes[rank])
 		}

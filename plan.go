@@ -26,6 +26,7 @@ type Plan[T any] struct {
 	predicted time.Duration
 
 	shared bool // it goes over shared memory, unless that turns out to be out of reach
+	hosted bool // and what it does inside a host
 }
 
 // Run runs the collective once and returns when it is done.
@@ -87,8 +88,16 @@ func (p *Plan[T]) Explain() Explanation {
 	if p.all {
 		e.Bytes = p.cost.Bytes
 	}
-	for i := range p.run.sched.Steps() {
-		switch step := &p.run.sched.Steps()[i]; step.Kind {
+	if p.hosted {
+		e.Why += "; shared memory inside each host, and messages where data there are out of reach"
+	}
+	steps := p.run.sched.Steps()
+	for i := 0; i < len(steps); i++ {
+		switch step := &steps[i]; step.Kind {
+		case collective.StepShare:
+			if p.hosted {
+				i += step.Else
+			}
 		case collective.StepSend:
 			e.SentMessages++
 			e.SentBytes += len(step.A)
@@ -132,6 +141,10 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
 	} else if b != nil {
 		p.shared = true
+	} else if h, err := c.hostBoards(); err != nil {
+		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)
+	} else if h != nil {
+		p.hosted = slices.ContainsFunc(p.run.sched.Steps(), func(step collective.Step) bool { return step.Kind == collective.StepShare })
 	}
 	p.call.planned = call.alg == nil
 	p.call.alg = alg

@@ -36,6 +36,7 @@ type World struct {
 	opening   sync.Mutex // held while a communicator is opened
 
 	reachesAll bool // a message to every rank costs little
+	hostsShare bool // on each of several hosts, ranks map each other's memory
 
 	windows   atomic.Int32 // that are open
 	windowVia string       // what windows are restricted to; tests set it
@@ -61,10 +62,11 @@ type link struct {
 	nodes      []int // of all ranks, nil if there is one
 	model      *collective.Model
 	reachesAll bool // see World
+	hostsShare bool
 }
 
 func newWorld(cfg *config, l *link) *World {
-	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, nodes: l.nodes, model: l.model, reachesAll: l.reachesAll, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
+	w := &World{arena: l.arena, codec: cfg.codec, valueElem: valueElem(cfg.codec), via: l.via, crowded: l.crowded, node: l.node, nodes: l.nodes, model: l.model, reachesAll: l.reachesAll, hostsShare: l.hostsShare && !cfg.noBoards, windowVia: cfg.windowVia, noBoards: cfg.noBoards, cancel: cfg.cancel}
 	w.engine = progress.New(progress.Config{
 		Rank: l.rank, Size: l.size, Window: cfg.window(l.size),
 		Transports: l.transports, Route: l.route, Policy: l.policy, PullMin: pullMin, EagerMax: cfg.eagerMax,

@@ -30,7 +30,7 @@ var (
 // allgatherByNodes makes one whose leaders cost what those of the algorithm like do.
 func allgatherByNodes(name string, like, down Algorithm, across func(p group, q parts, vector []byte) error) Algorithm {
 	run := func(p group, a Args) error {
-		node, b := a.Nodes.inside(p), len(a.Send)
+		b := len(a.Send)
 		all := a.Recv
 		if !a.Nodes.keepsOrder() {
 			all = p.Scratch(slotNode, len(a.Recv))
@@ -39,7 +39,7 @@ func allgatherByNodes(name string, like, down Algorithm, across func(p group, q 
 		if a.Nodes != nil {
 			own = q.one(all, a.Nodes.Node(p.me))
 		}
-		if err := gatherBinomial.run(node, Args{Send: a.Send, Recv: own}); err != nil {
+		if err := a.Nodes.share(p, Up, &gatherBinomial, Args{Send: a.Send, Recv: own}); err != nil {
 			return err
 		}
 		if a.Nodes != nil && a.Nodes.leads(p, 0) {
@@ -47,7 +47,7 @@ func allgatherByNodes(name string, like, down Algorithm, across func(p group, q 
 				return err
 			}
 		}
-		if err := down.run(node, Args{Recv: all}); err != nil {
+		if err := a.Nodes.share(p, Down, &down, Args{Recv: all}); err != nil {
 			return err
 		}
 		if !a.Nodes.keepsOrder() {
@@ -61,15 +61,15 @@ func allgatherByNodes(name string, like, down Algorithm, across func(p group, q 
 		Kind: KindAllgather, Name: name, NodeAware: true,
 		Cost: func(s Shape) Cost {
 			s.Root = 0 // there is none
-			return nodesCost(s, run, func(node Shape) Cost {
+			return nodesCost(s, run, inPhases(s.Nodes, func(node Shape) Cost {
 				handed := down.Cost(node)
 				node.Bytes = node.Bytes / s.Ranks * node.Ranks
 				return gatherBinomial.Cost(node).and(handed)
-			}, like.Cost(leadersShape(s)))
+			}), like.Cost(leadersShape(s)))
 		},
 		time: func(l lane, n int) float64 {
 			largest := l.each(n) * l.node().ranks // block of a node
-			t := gatherBinomial.time(l.node(), largest) + like.time(l.leaders(), largest*l.nodes.Nodes()) + down.time(l.node(), n)
+			t := l.inside(&gatherBinomial, largest) + like.time(l.leaders(), largest*l.nodes.Nodes()) + l.inside(&down, n)
 			if !l.nodes.keepsOrder() {
 				t += l.copy(n)
 			}

@@ -25,14 +25,13 @@ var (
 
 func allreduceByNodes(name string, up, across, down Algorithm) Algorithm {
 	run := func(p group, a Args) error {
-		node := a.Nodes.inside(p)
 		val := a.Send
-		if node.Size() > 1 {
+		if a.Nodes.inside(p).Size() > 1 {
 			val = a.Recv
 			if a.Nodes.leads(p, 0) {
 				p.Scratch(slotInput, len(a.Send)) // as much as the second part may want
 			}
-			if err := up.run(node, Args{Send: a.Send, Recv: val, Op: a.Op}); err != nil {
+			if err := a.Nodes.share(p, Up, &up, Args{Send: a.Send, Recv: val, Op: a.Op}); err != nil {
 				return err
 			}
 		}
@@ -41,16 +40,16 @@ func allreduceByNodes(name string, up, across, down Algorithm) Algorithm {
 				return err
 			}
 		}
-		return down.run(node, Args{Recv: a.Recv})
+		return a.Nodes.share(p, Down, &down, Args{Recv: a.Recv})
 	}
 	return Algorithm{
 		Kind: KindAllreduce, Name: name, NodeAware: true,
 		Cost: func(s Shape) Cost {
 			s.Root = 0 // there is none
-			return nodesCost(s, run, func(node Shape) Cost { return up.Cost(node).and(down.Cost(node)) }, across.Cost(leadersShape(s)))
+			return nodesCost(s, run, inPhases(s.Nodes, func(node Shape) Cost { return up.Cost(node).and(down.Cost(node)) }), across.Cost(leadersShape(s)))
 		},
 		time: func(l lane, n int) float64 {
-			return up.time(l.node(), n) + across.time(l.leaders(), n) + down.time(l.node(), n)
+			return l.inside(&up, n) + across.time(l.leaders(), n) + l.inside(&down, n)
 		},
 		run: run,
 	}

@@ -9,17 +9,18 @@ package collective
 var barrierLeaders = Algorithm{
 	Kind: KindBarrier, Name: "leaders", NodeAware: true,
 	Cost: func(s Shape) Cost {
-		return nodesCost(s, runBarrierLeaders, func(node Shape) Cost {
+		return nodesCost(s, runBarrierLeaders, inPhases(s.Nodes, func(node Shape) Cost {
 			return gatherBinomial.Cost(node).and(bcastBinomial.Cost(node))
-		}, barrierDissemination.Cost(leadersShape(s)))
+		}), barrierDissemination.Cost(leadersShape(s)))
 	},
-	time: func(l lane, n int) float64 { return 2*l.node().down(0) + l.leaders().collected(0) },
-	run:  runBarrierLeaders,
+	time: func(l lane, n int) float64 {
+		return l.inside(&gatherBinomial, 0) + l.leaders().collected(0) + l.inside(&bcastBinomial, 0)
+	},
+	run: runBarrierLeaders,
 }
 
 func runBarrierLeaders(p group, a Args) error {
-	node := a.Nodes.inside(p)
-	if err := gatherBinomial.run(node, Args{}); err != nil {
+	if err := a.Nodes.share(p, Up, &gatherBinomial, Args{}); err != nil {
 		return err
 	}
 	if a.Nodes.leads(p, 0) {
@@ -27,5 +28,5 @@ func runBarrierLeaders(p group, a Args) error {
 			return err
 		}
 	}
-	return bcastBinomial.run(node, Args{})
+	return a.Nodes.share(p, Down, &bcastBinomial, Args{})
 }

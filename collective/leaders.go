@@ -7,6 +7,9 @@ package collective
 // computer networks to optimize collective operation performance, 2000; Luo et al.:
 // HAN: a hierarchical autotuned collective communication framework, 2020.
 //
+// The formulas are those of messages everywhere. Where the ranks of a node share memory (Sharer), what barrier, allgather and allreduce
+// do inside it takes none.
+//
 // The Steps of the formulas are those of nodes of one size. Where they differ, a small
 // node's leader is ready before the others, so Cost counts them on the schedules.
 
@@ -73,8 +76,10 @@ func stepsOf(s Shape, run func(p group, a Args) error) int {
 		if run(whole((*recorder)(&sched)), a) != nil {
 			return 0 // a recorder makes no errors
 		}
-		for i := range sched.steps {
+		for i := 0; i < len(sched.steps); i++ {
 			switch step := &sched.steps[i]; step.Kind {
+			case StepShare:
+				i += step.Else
 			case StepSend, StepRecv, StepWait:
 				c.ranks[r].steps = append(c.ranks[r].steps, stepTo{step.Kind, step.Peer})
 			}

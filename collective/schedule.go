@@ -12,13 +12,17 @@ const (
 	StepLeft                      // combine: A = A op B
 	StepRight                     // combine: A = B op A
 	StepFold                      // combine: A = all that lie in B, one after the other
+	StepShare                     // do a phase inside the node over shared memory, and skip the next Else steps; or nothing
 )
 
 // Step is one entry of a Schedule.
 type Step struct {
-	Kind StepKind
-	Peer int32
-	A, B []byte
+	Kind  StepKind
+	Share Kind  // of StepShare: what the ranks of the node do, from A to B
+	Phase Phase // of StepShare
+	Peer  int32 // of StepShare: the root's place on the node
+	A, B  []byte
+	Else  int // of StepShare: how many steps do the same by messages
 }
 
 // Schedule is an algorithm written down for one rank and one set of buffers: what
@@ -85,6 +89,11 @@ func (r *recorded) equals(o *recorded) bool {
 // Steps returns the steps, which must not be changed.
 func (s *Schedule) Steps() []Step { return s.steps }
 
+// Shared returns what a StepShare does.
+func (s *Schedule) Shared(step *Step) Args {
+	return Args{Send: step.A, Recv: step.B, Root: int(step.Peer), Op: s.op}
+}
+
 // Local carries out a step that needs no peer: a copy or a combination.
 func (s *Schedule) Local(step *Step) {
 	switch step.Kind {
@@ -124,7 +133,7 @@ type recorder Schedule
 var _ Peer = (*recorder)(nil)
 
 func (r *recorder) add(kind StepKind, a, b []byte, peer int) {
-	r.steps = append(r.steps, Step{kind, int32(peer), a, b})
+	r.steps = append(r.steps, Step{Kind: kind, Peer: int32(peer), A: a, B: b})
 }
 
 func (r *recorder) Rank() int { return r.rank }

@@ -13,6 +13,7 @@ type Topology struct {
 	most    int     // ranks of a node
 	leaving
 	ordered bool // ranks are numbered node by node
+	shares  bool // see Sharing
 }
 
 // NewTopology makes one of a number for each rank, which is the same for ranks of one
@@ -168,8 +169,14 @@ func (t *Topology) inside(p group) group {
 	if t == nil {
 		return p
 	}
-	n, me := t.node[p.me], int(t.place[p.me])
-	return group{Peer: p.Peer, members: t.ranks[t.start[n]:t.start[n+1]], at: -1, me: me}
+	members, me := t.Mates(p.me)
+	return group{Peer: p.Peer, members: members, at: -1, me: me}
+}
+
+// Mates returns the ranks on a rank's node, and which of them it is. The topology is not nil.
+func (t *Topology) Mates(rank int) (ranks []int32, place int) {
+	n := t.node[rank]
+	return t.ranks[t.start[n]:t.start[n+1]], int(t.place[rank])
 }
 
 // column returns the ranks that have this rank's place on their nodes, in the order

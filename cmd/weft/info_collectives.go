@@ -34,7 +34,8 @@ type collectivesInfo struct {
 	Nodes    int              `json:"nodes"`
 	From     string           `json:"model_from"`
 	Model    collective.Model `json:"model"`
-	Shared   []string         `json:"shared_memory"` // collectives that go there first
+	Shared   []string         `json:"shared_memory"`        // collectives that go there first
+	Hosted   bool             `json:"shared_memory_inside"` // leaders of barrier, allgather and allreduce go there, inside a node
 	Choices  []choiceInfo     `json:"choices"`
 	chooser  *collective.Chooser
 	topology *collective.Topology
@@ -80,11 +81,29 @@ func collectivesHere(ctx context.Context, o *collectivesOptions, out io.Writer) 
 		return err
 	}
 	nodes, err := weft.AllgatherValue(ctx, w.Comm(), first)
+	if err != nil {
+		return errors.Join(err, node.Close(ctx))
+	}
+	shares, err := sharing(ctx, w.Comm(), node)
 	if err != nil || w.Comm().Rank() != 0 {
 		return errors.Join(err, node.Close(ctx))
 	}
 	m, from := w.Model()
-	return errors.Join(newCollectivesInfo(&m, from, nodes).tell(o, out), node.Close(ctx))
+	return errors.Join(newCollectivesInfo(&m, from, nodes, shares).tell(o, out), node.Close(ctx))
+}
+
+// sharing tells whether the ranks of a node map each other's memory, which all nodes of a job do, or none.
+func sharing(ctx context.Context, all, node *weft.Comm) (bool, error) {
+	p, err := weft.PlanBarrier(node)
+	if err != nil {
+		return false, err
+	}
+	n := 0
+	if p.Explain().Algorithm == "shared-memory" {
+		n = 1
+	}
+	n, err = weft.AllreduceValue(ctx, all, n, weft.Max[int]()) // some nodes may have one rank
+	return n > 0, err
 }
 
 // described tells about the ranks that the options describe.
@@ -115,11 +134,14 @@ func (o *collectivesOptions) described(out io.Writer) error {
 	for i := range nodes {
 		nodes[i] = i * o.nodes / o.ranks
 	}
-	return newCollectivesInfo(m, from, nodes).tell(o, out)
+	return newCollectivesInfo(m, from, nodes, true).tell(o, out)
 }
 
-func newCollectivesInfo(m *collective.Model, from string, nodes []int) *collectivesInfo {
+func newCollectivesInfo(m *collective.Model, from string, nodes []int, shares bool) *collectivesInfo {
 	i := &collectivesInfo{Ranks: len(nodes), From: from, Model: *m, topology: collective.NewTopology(nodes)}
+	if shares && i.topology.Most(i.Ranks) <= board.MaxRanks {
+		i.topology, i.Hosted = i.topology.Sharing(), i.topology != nil
+	}
 	i.Nodes = i.topology.Nodes()
 	i.chooser = collective.NewChooser(&i.Model, i.Ranks, i.topology)
 	return i
@@ -163,6 +185,9 @@ func (i *collectivesInfo) tell(o *collectivesOptions, out io.Writer) error {
 	fmt.Fprintf(out, "inside a node: %s\nbetween nodes: %s\n", describeModelLink(&i.Model.Inside), describeModelLink(&i.Model.Between))
 	if len(i.Shared) > 0 {
 		fmt.Fprintf(out, "shared-memory runs these where the data can be reached, and what is below otherwise: %s\n", strings.Join(i.Shared, ", "))
+	}
+	if i.Hosted {
+		fmt.Fprintln(out, "leaders and leaders-... of barrier, allgather and allreduce go over shared memory inside a node, where the data can be reached")
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	last := ""
