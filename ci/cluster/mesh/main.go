@@ -1,5 +1,5 @@
 // Command mesh has every rank exchange messages of many sizes with every other
-// and checks each byte, then a few collectives. It prints one line for each rank. The
+// and checks each byte, then has collectives, of all lengths those that are made for several hosts. It prints one line for each rank. The
 // cluster's tests run it.
 package main
 
@@ -93,6 +93,9 @@ func mesh(ctx context.Context, world *weft.Comm, hold time.Duration) error {
 			return fmt.Errorf("rank %d: element %d of the sum is %v, not %v", me, i, v, want)
 		}
 	}
+	if err := together(ctx, world); err != nil {
+		return err
+	}
 	fmt.Printf("rank %d of %d on %s is right\n", me, n, host)
 	if hold > 0 {
 		select {
@@ -102,6 +105,57 @@ func mesh(ctx context.Context, world *weft.Comm, hold time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// together has collectives by the algorithms for several hosts, on memory that the ranks of a host map and on other.
+func together(ctx context.Context, world *weft.Comm) error {
+	const most = 40_000
+	n, me := world.Size(), world.Rank()
+	mapped, err := weft.Alloc[int64](world.World(), (n+2)*most)
+	if err != nil {
+		return err
+	}
+	s := world.Scope(ctx)
+	for _, memory := range [][]int64{mapped.Slice(), make([]int64, (n+2)*most)} {
+		for i, length := range []int{1, 500, 5000, most} {
+			algorithm := weft.WithAlgorithm([]string{"leaders", "leaders-halving"}[i/2])
+			copies := weft.WithAlgorithm([]string{"leaders", "leaders-ring"}[i/2])
+			root := (i + 1) % n
+			send, recv, all := memory[:length], memory[length:2*length], memory[2*length:(n+2)*length]
+			for _, call := range []struct {
+				name  string
+				block func() error
+				start func()
+				got   []int64
+				want  func(j int) int
+			}{
+				{"allreduce", func() error { return weft.Allreduce(ctx, world, send, recv, weft.Sum[int64](), algorithm) },
+					func() { weft.Iallreduce(s, world, send, recv, weft.Sum[int64](), algorithm) }, recv, func(j int) int { return n*j + n*(n-1)/2 }},
+				{"reduce", func() error { return weft.Reduce(ctx, world, send, recv, weft.Max[int64](), root, algorithm) },
+					func() { weft.Ireduce(s, world, send, recv, weft.Max[int64](), root, algorithm) }, recv, func(j int) int { return j + n - 1 }},
+				{"allgather", func() error { return weft.Allgather(ctx, world, send, all, copies) },
+					func() { weft.Iallgather(s, world, send, all, copies) }, all, func(j int) int { return j%length + j/length }},
+				{"bcast", func() error { return weft.Bcast(ctx, world, send, root, copies) },
+					func() { weft.Ibcast(s, world, send, root, copies) }, send, func(j int) int { return j + root }},
+			} {
+				for _, form := range []func() error{call.block, func() error { call.start(); return s.Wait() }} {
+					for j := range send {
+						send[j] = int64(j + me)
+					}
+					clear(memory[length : (n+2)*length])
+					if err := errors.Join(form(), weft.Barrier(ctx, world, weft.WithAlgorithm("leaders"))); err != nil {
+						return err
+					}
+					for j, got := range call.got {
+						if want := call.want(j); got != int64(want) && (call.name != "reduce" || me == root) {
+							return fmt.Errorf("rank %d: %s of %d: element %d is %d, not %d", me, call.name, length, j, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+	return mapped.Free()
 }
 
 // without has all ranks but one, which dies, see that it is gone, and then exchange messages.
