@@ -56,9 +56,16 @@ const _ = uint(transport.SlotSize - board.SlotSize)
 func (c *Comm) sharedBoard() (*board.Board, error) {
 	s := &c.shared
 	s.once.Do(func() {
-		if m := c.mapper(); m != nil {
-			s.board, s.err = c.newBoard(m, s.index, c.comm.Members(), c.rank)
+		m := c.mapper()
+		if m == nil {
+			return
 		}
+		if s.board, s.err = c.newBoard(m, s.index, c.comm.Members(), c.rank); s.err != nil {
+			return
+		}
+		c.w.engine.Do(func(*proto.Core) {
+			c.comm.Called = func(member int32, number uint32) (wire.Signature, bool) { return s.board.Called(int(member), number) }
+		})
 	})
 	return s.board, s.err
 }

@@ -9,8 +9,8 @@ import (
 // The collectives. All ranks of the communicator call the same ones in the
 // same order, with the same root, element type, count and operator. Messages carry
 // what was called, so ranks that disagree get ErrMismatch, all of them, as soon as
-// one message shows it; if no message flows between those who disagree, they wait
-// until ctx ends. In place means to give the same slice as send and recv; slices
+// one message shows it; if none flows between those who disagree, within a second
+// or two, when those who wait say what for. In place means to give the same slice as send and recv; slices
 // that overlap in part are ErrOverlap. Lengths may be zero. When a collective fails
 // on any rank, for whatever reason, the communicator is revoked: every operation on
 // it fails on every rank.

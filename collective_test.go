@@ -193,9 +193,48 @@ func TestMismatch(t *testing.T) {
 			}
 			return weft.Bcast(ctx, c, buf(5), 0)
 		},
+		// In the next ones those who disagree wait for each other, and send each other nothing.
+		"root of a gather": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			root := 0
+			if odd {
+				root = c.Size() - 1
+			}
+			return weft.Gather(ctx, c, buf(10), buf(10*c.Size()), root)
+		},
+		"root that waits in a barrier": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			if odd {
+				return weft.Bcast(ctx, c, buf(1), 0)
+			}
+			return weft.Barrier(ctx, c)
+		},
+		"nonblocking": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			s := c.Scope(ctx)
+			if odd {
+				weft.Iscatter(s, c, nil, buf(1), 0)
+			} else {
+				weft.Igather(s, c, buf(1), buf(c.Size()), 0)
+			}
+			return s.Wait()
+		},
+		"root that went on": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			if odd {
+				return weft.Scatterv(ctx, c, nil, buf(1), weft.Counts{}, 0)
+			}
+			return weft.Bcast(ctx, c, buf(1), 0)
+		},
+		"messages and none": func(ctx context.Context, c *weft.Comm, odd bool) error {
+			if odd {
+				return weft.Scatterv(ctx, c, nil, buf(1), weft.Counts{}, 0)
+			}
+			return weft.Allreduce(ctx, c, buf(1), buf(1), weft.Sum[float64]())
+		},
 	} {
-		for _, n := range []int{2, 3, 5, 8} {
-			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+		for _, n := range []int{2, 3, 5, 8, -3, -5} {
+			var via []weft.Option
+			if n < 0 {
+				n, via = -n, append(via, weft.WithMessages())
+			}
+			t.Run(fmt.Sprintf("%s/%d/messages=%t", name, n, via != nil), func(t *testing.T) {
 				start := time.Now()
 				results := make([]error, n)
 				err := wefttest.Try(t, n, func(ctx context.Context, c *weft.Comm) error {
@@ -205,7 +244,7 @@ func TestMismatch(t *testing.T) {
 						results[c.Rank()] = weft.Barrier(ctx, c)
 					}
 					return nil
-				})
+				}, via...)
 				if err != nil {
 					t.Fatal(err)
 				}

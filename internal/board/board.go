@@ -207,6 +207,25 @@ func (b *Board) compareAll(n uint64) error {
 	return nil
 }
 
+// Called returns what this rank called under a sequence number in a run that is over, for a peer that has not come to
+// it: until then the post is kept. Any goroutine may ask.
+func (b *Board) Called(peer int, number uint32) (sig wire.Signature, known bool) {
+	for n := b.letGo(peer) + 1; n <= b.ended.Load(); n++ {
+		if sig = signatureAt(b.slots[b.rank].posts[n%depth]); sig.Seq == number {
+			return sig, b.letGo(peer) < n // else it may have been written over meanwhile
+		}
+	}
+	return sig, false
+}
+
+// letGo returns up to which number a peer has let posts go.
+func (b *Board) letGo(peer int) uint64 {
+	if s := &b.slots[peer]; s.incarnation.Load() == b.incarnation {
+		return s.ended.Load()
+	}
+	return 0 // it has not made its board yet
+}
+
 // here tells whether a rank's slot is of this communicator: the rank has made its board, and has not given it up
 // and made the next one in the same place.
 func (b *Board) here(rank int) bool {

@@ -24,6 +24,9 @@ type watch struct {
 	comm *proto.Comm
 	cond Condition
 	last bool // it outlives the communicator's revocation
+
+	sig   wire.Signature // of the collective; not if last
+	waits proto.Patience
 }
 
 // Usable returns why nothing new may start on m, or nil.
@@ -80,7 +83,7 @@ func (e *Engine) Until(ctx context.Context, m *proto.Comm, sig *wire.Signature, 
 		return true, err
 	}
 	op := e.take()
-	e.watch(watch{op: op, comm: m, cond: c})
+	e.watch(watch{op: op, comm: m, cond: c, sig: *sig})
 	e.act()
 	e.mu.Unlock()
 	e.Wait(ctx, op)
@@ -110,7 +113,7 @@ func (t *Task) Watch(c Condition) {
 	op := t.engine.take()
 	op.task = t
 	t.pending++
-	t.engine.watch(watch{op: op, comm: t.comm, cond: c, last: t.err != nil})
+	t.engine.watch(watch{op: op, comm: t.comm, cond: c, last: t.err != nil, sig: t.sig})
 }
 
 // watch begins to look at a condition, with mu held.
@@ -146,6 +149,22 @@ func (e *Engine) look() (ended int) {
 		ended++
 	}
 	return ended
+}
+
+// remind tells the ranks that collectives have been waiting for, in case they are in others.
+func (e *Engine) remind() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.Load() {
+		return
+	}
+	e.core.Remind()
+	for i := range e.watches {
+		if w := &e.watches[i]; !w.last && w.waits.Over() && !w.cond.Met() {
+			e.core.TellAwaited(w.comm, int32(w.cond.Missing()), &w.sig)
+		}
+	}
+	e.act()
 }
 
 // hopeless returns why a condition will not be met, if that is known.

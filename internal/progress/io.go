@@ -16,6 +16,9 @@ const (
 	// ioPolls is how often the I/O goroutine polls in vain before it sleeps:
 	// it shares a core with the computation.
 	ioPolls = 200
+
+	// remindEvery is how often a rank looks whether a collective waits for long.
+	remindEvery = 200 * time.Millisecond
 )
 
 type ioState struct {
@@ -24,6 +27,8 @@ type ioState struct {
 	slow atomic.Bool // it sleeps for longer than Policy.Tick
 
 	polled uint64 // what the program had polled at the last tick; the I/O goroutine's
+
+	reminded time.Time // when it last looked; the I/O goroutine's
 }
 
 func (e *Engine) startIO() {
@@ -56,6 +61,7 @@ func (e *Engine) runIO() {
 		case <-timer.C:
 		}
 		e.io.slow.Store(false)
+		e.remindInTime()
 		switch {
 		case e.communicates():
 			tick = minTick // the program polls when it waits
@@ -69,6 +75,14 @@ func (e *Engine) runIO() {
 		}
 		timer.Reset(tick)
 		e.io.slow.Store(tick > minTick)
+	}
+}
+
+// remindInTime reminds every remindEvery, and later if the I/O goroutine sleeps.
+func (e *Engine) remindInTime() {
+	if now := time.Now(); now.Sub(e.io.reminded) >= remindEvery {
+		e.io.reminded = now
+		e.remind()
 	}
 }
 
@@ -110,6 +124,7 @@ func (e *Engine) driveIO() {
 			if e.role.Load() == roleIO && !e.stopped() {
 				e.snooze(maxSleep)
 			}
+			e.remindInTime()
 			// A goroutine that took the role may have armed for itself.
 			e.mu.Lock()
 			if e.role.Load() == roleIO {

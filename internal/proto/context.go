@@ -31,9 +31,13 @@ func splitID(id uint32) (index int, generation uint16) {
 // of traffic.
 type Comm struct {
 	P2P, Coll *Context
-	members   []int32 // world ranks
-	revoked   error
-	ended     atomic.Bool // is set with it, for those who do not hold the core
+	// Called returns what this rank called under a number without BeginCollective, as far as that is kept for a member
+	// that has not come to it. May be nil.
+	Called func(member int32, number uint32) (sig wire.Signature, known bool)
+
+	members []int32 // world ranks
+	revoked error
+	ended   atomic.Bool // is set with it, for those who do not hold the core
 }
 
 // Context is one matching space of one communicator.

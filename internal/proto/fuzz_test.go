@@ -67,7 +67,7 @@ func newVictim() *victim {
 // Each frame is ten bytes of input: kind, flags, context, source and tag, id
 // and reply, bytes, payload, sequence, signature, and a spare one.
 func FuzzFrame(f *testing.F) {
-	for k := wire.Eager; k <= wire.Goodbye; k++ {
+	for k := wire.Eager; k <= wire.Waiting; k++ {
 		f.Add([]byte{byte(k), 3, 0, 0x10, 0x01, 100, 50, 0, 0, 0})
 		f.Add([]byte{byte(k), 15, 1, 0x10, 0x10, 150, 150, 0, 1, 0, byte(k), 3, 2, 0x20, 0x02, 0, 0, 0, 0, 0})
 	}

@@ -45,6 +45,13 @@
 //	pulling    receive is matched, Pull is in progress        the transport, until Pulled
 //	done       listed in Done                                 the caller
 //
+// # Collectives that do not meet
+//
+// Each message of a collective carries what was called, so ranks that disagree mostly hear of it with the first. Where those who
+// disagree send each other nothing, each waits for another. So a rank that has waited long tells whom it waits for what
+// it called (WAITING). If no two ranks that wait for each other, directly or through others, disagree, then
+// all of them are in the same call, whose algorithm does not end up there, or one of them has not called it yet.
+//
 // When a peer is lost, what the transport owns stays with it until PeerDown.
 //
 // An eager send is done when the transport takes its frame: the action carries
@@ -160,6 +167,7 @@ type Op struct {
 	state state
 	world int32 // the peer's rank in the world
 	asked bool  // a Cancel frame is out
+	waits Patience
 	id    uint32
 	want  int64  // bytes that a Data frame will bring, or that are to be pulled
 	sid   uint32 // the sender's id of the message being received

@@ -188,6 +188,8 @@ func (c *Core) Frame(from int, h *wire.Header, payload []byte) error {
 		return c.revokeFrame(peer, h, payload)
 	case wire.Goodbye:
 		c.PeerLeft(from)
+	case wire.Waiting:
+		return c.waitedFor(peer, h)
 	default:
 		return violation(peer, h, "it cannot come alone")
 	}

@@ -44,6 +44,7 @@ var rewrite = flag.Bool("rewrite", false, "write the traces of the scripts in te
 //	goodbye 0                to all
 //	revoke 0 world because
 //	collective 0 world 1/2/3 begin a collective with operation 1, number 2, count 3
+//	remind 0                 that it waits
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -199,6 +200,10 @@ func (s *script) run(w []string) {
 		if err := s.net.cores[r].BeginCollective(s.comm(r, w[2]).Coll, s.sig(w[3])); err != nil {
 			s.print(r, "%v", err)
 		}
+		s.net.act(r)
+	case "remind":
+		r := s.num(w[1])
+		s.net.cores[r].Remind()
 		s.net.act(r)
 	default:
 		s.fail("unknown command %s", w[0])
@@ -406,7 +411,7 @@ func (s *script) forge(from, to int, w []string) {
 	l := &s.net.links[from][to]
 	h := wire.Header{Src: int32(from), Ctx: ContextID(0, 1), Type: 7, Seq: l.seq}
 	l.seq++
-	for k := wire.Eager; k <= wire.Goodbye; k++ {
+	for k := wire.Eager; k <= wire.Waiting; k++ {
 		if k.String() == w[0] {
 			h.Kind = k
 		}
@@ -436,6 +441,9 @@ func (s *script) forge(from, to int, w []string) {
 			h.Tag = int32(s.num(v))
 		case "ctx":
 			h.Ctx = s.ctx(v)
+		case "sig":
+			h.Flags |= wire.HasSig
+			h.Sig = s.sig(v)
 		default:
 			s.fail("unknown field %s", w[i])
 		}

@@ -54,11 +54,14 @@ const (
 	Revoke
 	// Goodbye says that the sender leaves in good order and sends nothing more.
 	Goodbye
+	// Waiting says in which collective its sender has waited long for its receiver, who
+	// may be in another one. Nothing answers it.
+	Waiting
 
-	maxKind = Goodbye
+	maxKind = Waiting
 )
 
-var kindNames = [...]string{"?", "EAGER", "RTS", "CTS", "DATA", "FIN", "CANCEL", "CANCELACK", "CREDIT", "REVOKE", "GOODBYE"}
+var kindNames = [...]string{"?", "EAGER", "RTS", "CTS", "DATA", "FIN", "CANCEL", "CANCELACK", "CREDIT", "REVOKE", "GOODBYE", "WAITING"}
 
 func (k Kind) String() string {
 	if k == 0 || k > maxKind {
@@ -82,7 +85,7 @@ const (
 // need lists the extensions without which a kind makes no sense.
 var need = [maxKind + 1]Flags{
 	RTS: HasID | HasBytes, CTS: HasID | HasBytes, Data: HasID | HasBytes, FIN: HasID,
-	Cancel: HasID, CancelAck: HasID, Credit: HasBytes,
+	Cancel: HasID, CancelAck: HasID, Credit: HasBytes, Waiting: HasSig,
 }
 
 // Region describes memory that a peer may read or write without its owner's

@@ -151,7 +151,7 @@ func TestErrors(t *testing.T) {
 		{"version 0", make([]byte, 24), "wire: frame of version 0, this build speaks 1; start all ranks from one build"},
 		{"version 2", frame(Header{Kind: Eager}, func(b []byte) { b[0] = 0x21 }), "wire: frame of version 2, this build speaks 1; start all ranks from one build"},
 		{"kind 0", frame(Header{}, nil), "wire: unknown frame kind 0"},
-		{"kind 11", frame(Header{Kind: maxKind + 1}, nil), "wire: unknown frame kind 11"},
+		{"kind 12", frame(Header{Kind: maxKind + 1}, nil), "wire: unknown frame kind 12"},
 		{"kind 15", frame(Header{Kind: 15}, nil), "wire: unknown frame kind 15"},
 		{"flag", frame(Header{Kind: Revoke, Flags: 0x20}, nil), "wire: REVOKE frame with unknown flags 0x20"},
 		{"byte 2", frame(Header{Kind: Eager}, func(b []byte) { b[2] = 1 }), "wire: EAGER frame with unknown flags 0x100"},
@@ -181,7 +181,7 @@ func TestKindNames(t *testing.T) {
 			seen[s] = true
 		}
 	}
-	if got := (maxKind + 1).String(); got != "kind 11" {
+	if got := (maxKind + 1).String(); got != "kind 12" {
 		t.Errorf("an unknown kind is called %q", got)
 	}
 }

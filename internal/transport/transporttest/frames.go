@@ -36,9 +36,9 @@ func testHeaders(t *testing.T, newWorld func(t *testing.T, n int) *World) {
 	nodes, _ := open(t, newWorld, 2)
 	a, b := nodes[0], nodes[1]
 	need := map[wire.Kind]wire.Flags{wire.RTS: wire.HasID | wire.HasBytes, wire.CTS: wire.HasID | wire.HasBytes,
-		wire.FIN: wire.HasID, wire.Cancel: wire.HasID, wire.CancelAck: wire.HasID, wire.Credit: wire.HasBytes}
+		wire.FIN: wire.HasID, wire.Cancel: wire.HasID, wire.CancelAck: wire.HasID, wire.Credit: wire.HasBytes, wire.Waiting: wire.HasSig}
 	seq := 0
-	for kind := wire.Eager; kind <= wire.Goodbye; kind++ {
+	for kind := wire.Eager; kind <= wire.Waiting; kind++ {
 		if kind == wire.Data { // goes by SendBulk, see testBulk
 			continue
 		}
