@@ -321,7 +321,7 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 		err = m.runMessages(call)
 	}
 	if begun || err != nil {
-		engine.EndCollective(c.comm, m.sig.Seq, err)
+		engine.EndCollective(c.comm, m.sig.Seq, toldOthers(ctx, err))
 	}
 	if err != nil {
 		m.settle()
@@ -336,6 +336,14 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 		return err
 	}
 	return c.collectiveFailure(ctx, call.name, call.el, err)
+}
+
+// toldOthers is the error that the others hear of.
+func toldOthers(ctx context.Context, err error) error {
+	if errors.Is(err, proto.ErrCanceled) {
+		return fmt.Errorf("its context ended: %w", context.Cause(ctx))
+	}
+	return err
 }
 
 // runMessages runs a call's algorithm over messages. An operator that panics is an error.

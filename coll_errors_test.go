@@ -303,6 +303,60 @@ func TestMismatchOfMore(t *testing.T) {
 	}
 }
 
+// After a failure all that is done with the communicator says that it is revoked, and why, also on the rank that failed.
+func TestAfterAFailure(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, tc := range map[string]struct {
+		text string
+		call func(ctx context.Context, c *weft.Comm, bad bool) error
+	}{
+		"context ended": {"rank 2 reports: its context ended: context canceled", func(ctx context.Context, c *weft.Comm, bad bool) error {
+			if !bad { // who came would let it end
+				return nil
+			}
+			return weft.Barrier(canceled, c)
+		}},
+		"refused": {"rank 2 reports: weft: Bcast", func(ctx context.Context, c *weft.Comm, bad bool) error {
+			root := 2
+			if bad {
+				root = 3
+			}
+			return weft.Bcast(ctx, c, []int{1}, root)
+		}},
+		"ranks disagree": {"reports: ranks disagree about the collective: rank ", func(ctx context.Context, c *weft.Comm, bad bool) error {
+			if bad {
+				return weft.Barrier(ctx, c)
+			}
+			return weft.Allreduce(ctx, c, []int{1}, []int{0}, weft.Sum[int]())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wefttest.Run(t, 3, func(ctx context.Context, c *weft.Comm) error {
+				bad := c.Rank() == 2
+				if err := tc.call(ctx, c, bad); bad && err == nil {
+					return errors.New("no error where it failed")
+				}
+				next := (c.Rank() + 1) % 3
+				_, received := weft.Recv(ctx, c, []int{0}, next, 1) // where the others hear of it at the latest
+				plan, err := weft.PlanBarrier(c)
+				if err != nil {
+					return err
+				}
+				s := c.Scope(ctx)
+				weft.Ibarrier(s, c)
+				for what, err := range map[string]error{"barrier": weft.Barrier(ctx, c), "nonblocking": s.Wait(), "plan": plan.Run(ctx), "recv": received,
+					"send": weft.Send(ctx, c, []int{0}, next, 1)} {
+					if !errors.Is(err, weft.ErrRevoked) || !strings.Contains(err.Error(), tc.text) {
+						t.Errorf("rank %d, %s: %v, want ErrRevoked and %q", c.Rank(), what, err, tc.text)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // An operator that panics in a blocking collective is an error on every rank.
 func TestOperatorPanics(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {

@@ -92,12 +92,17 @@ func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op)
 	r.current, r.reduces = &r.runs[0], call.raw.Left != nil
 	r.store.args(&r.args[0], call)
 	b.Start(&r.current.Run, collOps[call.op].kind, &r.args[0], &r.sig)
-	if engine.Usable(c.comm) == nil && r.goOn() {
+	usable := engine.Usable(c.comm) == nil
+	if usable && r.goOn() {
 		op.Complete() // without the engine
 		return nil
 	}
 	if !recorded {
 		r.keep(call)
+	}
+	if !usable { // nobody is to go on with it: what it posts would be taken for what went wrong
+		engine.StartTask(&r.task, c.comm, r.sig, r, op)
+		return nil
 	}
 	engine.OfferTask(&r.task, c.comm, r.sig, r, op)
 	return nil

@@ -155,7 +155,7 @@ func TestOfferTask(t *testing.T) {
 		},
 		"communicator revoked": func(t *testing.T, r *rank) {
 			o := offer(t, r, 1)
-			why := errors.New("no more")
+			why := &proto.RevokedError{Reason: "no more"}
 			r.Do(func(c *proto.Core) { c.Revoke(r.comm, why, "no more") })
 			o.ends(t, why)
 		},

@@ -245,7 +245,8 @@ func (c *Core) goneFrom(m *Comm, peer int32) {
 }
 
 // Revoke ends a communicator with an error, here and at all its members.
-// Matched transfers are finished; everything else on it fails.
+// Matched transfers are finished; everything else on it fails with a RevokedError, or if ranks disagree, with
+// the error itself if it is in progress: nobody else returns that.
 func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if m.revoked != nil {
 		return
@@ -254,8 +255,18 @@ func (c *Core) Revoke(m *Comm, err error, reason string) {
 	if len(payload) > maxReason {
 		payload = payload[:maxReason]
 	}
-	c.notify(m, m.P2P.rank, LostRank(err)+1, payload)
+	lost := LostRank(err) + 1
+	c.notify(m, m.P2P.rank, lost, payload)
+	// What else is in progress, and what comes later, did not fail by itself.
+	later := error(&RevokedError{By: m.P2P.rank, Reason: reason, Cause: causes[causeCode(err)], Lost: lost})
+	if errors.Is(err, ErrRevoked) {
+		later = err
+	}
+	if _, own := errors.AsType[*MismatchError](err); !own {
+		err = later
+	}
 	c.revoke(m, err)
+	m.revoked = later
 }
 
 // notify tells all members that a communicator is revoked, and by whom, which
