@@ -118,8 +118,12 @@ func TestCommsAreSeparate(t *testing.T) {
 	})
 }
 
+// So often that generations of ids wrap.
 func TestContextIDsAreRecycled(t *testing.T) {
-	cycles := 3000
+	cycles := 100_000
+	if raceEnabled {
+		cycles = 3000 // 100,000 without it
+	}
 	err := weft.Local(t.Context(), 2, func(ctx context.Context, c *weft.Comm) error {
 		for i := range cycles {
 			d, err := c.Dup(ctx, "d")
