@@ -5,6 +5,11 @@ package collective
 // first of Sends meets the first of Recvs, and so on, so the callers choose an
 // order in which these belong together.
 //
+//	steps     the most parts that a rank sends or receives
+//	messages  a part each, but those to the rank itself; empty ones, too
+//	bytes     those of the parts
+//	memory    none
+//
 // MPI 4.1, 8.6.
 var neighborPosted = Algorithm{
 	Kind: KindNeighbor, Name: "posted",
