@@ -85,9 +85,9 @@ type collCall struct {
 	root       int
 	el         *elem // nil where no data move
 	send, recv []byte
-	count      uint64 // elements, as far as all ranks have the same
-	variant    uint16 // hash of the operator, and of a forced algorithm
-	raw        collective.Op
+	count      uint64                // elements, as far as all ranks have the same
+	variant    uint16                // hash of the operator, and of a forced algorithm
+	raw        *collective.Op        // noOperator where nothing is reduced
 	alg        *collective.Algorithm // that sends its messages; nil: the one that fits
 	planned    bool                  // alg was chosen before, and not asked for
 
@@ -97,6 +97,9 @@ type collCall struct {
 	bad error // what is wrong with the arguments, as far as this rank can tell
 }
 
+// noOperator is the operator of calls that have none.
+var noOperator collective.Op
+
 // counts says how many bytes every rank gives.
 func (call *collCall) counts(bytes int) {
 	if call.el.size > 0 {
@@ -105,9 +108,10 @@ func (call *collCall) counts(bytes int) {
 }
 
 // reduces adds the operator.
-func (call *collCall) reduces(c *Comm, op collective.Op, variant uint16) {
-	call.raw, call.variant = op, variant
-	if op.Left == nil {
+func (call *collCall) reduces(c *Comm, op *collective.Op, variant uint16) {
+	if call.variant = variant; op != nil {
+		call.raw = op
+	} else {
 		call.bad = c.errorf(call.name, fmt.Errorf("%w: no operator", ErrArgument), "make the operator with Sum, OpFunc or another constructor")
 	}
 }
@@ -156,7 +160,7 @@ func (call *collCall) with(c *Comm, opts []CollOption) {
 	case err != nil:
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: no algorithm %q", ErrArgument, o.algorithm), "%s has %s", call.name, c.algorithmNames(kind)))
 		return
-	case !alg.SuitsOp(c.size, c.choose().Nodes(), &call.raw):
+	case !alg.SuitsOp(c.size, c.choose().Nodes(), call.raw):
 		call.refuse(c.errorf(call.name, fmt.Errorf("%w: algorithm %q does not suit %d ranks on %d nodes and operator %s", ErrArgument, alg.Name, c.size, c.choose().Nodes().Nodes(), opName(call.variant)),
 			"%s has %s", call.name, c.algorithmNames(kind)))
 		return

@@ -13,7 +13,7 @@ import (
 
 func (c *Comm) newCall(call *collCall, name string, op uint8, el *elem, send, recv []byte) {
 	c.mustBeOpen()
-	call.name, call.op, call.el, call.send, call.recv = name, op, el, send, recv
+	call.name, call.op, call.el, call.send, call.recv, call.raw = name, op, el, send, recv, &noOperator
 }
 
 func (c *Comm) barrierCall(call *collCall, opts []CollOption) {
@@ -28,7 +28,7 @@ func (c *Comm) bcastCall(call *collCall, el *elem, buf []byte, root int, opts []
 	call.with(c, opts)
 }
 
-func (c *Comm) reduceCall(call *collCall, el *elem, send, recv []byte, op collective.Op, variant uint16, root int, opts []CollOption) {
+func (c *Comm) reduceCall(call *collCall, el *elem, send, recv []byte, op *collective.Op, variant uint16, root int, opts []CollOption) {
 	c.newCall(call, "Reduce", opReduce, el, send, recv)
 	call.root = root
 	call.counts(len(send))
@@ -39,7 +39,7 @@ func (c *Comm) reduceCall(call *collCall, el *elem, send, recv []byte, op collec
 	call.with(c, opts)
 }
 
-func (c *Comm) allreduceCall(call *collCall, name string, el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) {
+func (c *Comm) allreduceCall(call *collCall, name string, el *elem, send, recv []byte, op *collective.Op, variant uint16, opts []CollOption) {
 	c.newCall(call, name, opAllreduce, el, send, recv)
 	call.counts(len(send))
 	call.reduces(c, op, variant)
@@ -47,7 +47,7 @@ func (c *Comm) allreduceCall(call *collCall, name string, el *elem, send, recv [
 	call.with(c, opts)
 }
 
-func (c *Comm) scanCall(call *collCall, op uint8, el *elem, send, recv []byte, raw collective.Op, variant uint16, opts []CollOption) {
+func (c *Comm) scanCall(call *collCall, op uint8, el *elem, send, recv []byte, raw *collective.Op, variant uint16, opts []CollOption) {
 	c.newCall(call, collOps[op].name, op, el, send, recv)
 	call.counts(len(send))
 	call.reduces(c, raw, variant)
@@ -55,7 +55,7 @@ func (c *Comm) scanCall(call *collCall, op uint8, el *elem, send, recv []byte, r
 	call.with(c, opts)
 }
 
-func (c *Comm) reduceScatterBlockCall(call *collCall, el *elem, send, recv []byte, op collective.Op, variant uint16, opts []CollOption) {
+func (c *Comm) reduceScatterBlockCall(call *collCall, el *elem, send, recv []byte, op *collective.Op, variant uint16, opts []CollOption) {
 	c.newCall(call, "ReduceScatterBlock", opReduceScatterBlock, el, send, recv)
 	call.counts(len(recv))
 	call.reduces(c, op, variant)
@@ -66,7 +66,7 @@ func (c *Comm) reduceScatterBlockCall(call *collCall, el *elem, send, recv []byt
 	call.with(c, opts)
 }
 
-func (c *Comm) reduceScatterCall(call *collCall, el *elem, send, recv []byte, counts []int, op collective.Op, variant uint16, opts []CollOption) {
+func (c *Comm) reduceScatterCall(call *collCall, el *elem, send, recv []byte, counts []int, op *collective.Op, variant uint16, opts []CollOption) {
 	c.newCall(call, "ReduceScatter", opReduceScatter, el, send, recv)
 	call.sendCounts.N = counts
 	call.reduces(c, op, variant)

@@ -121,7 +121,7 @@ func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T, opts ...CollO
 }
 
 // allreduce and allgather are what this package itself needs.
-func (c *Comm) allreduce(ctx context.Context, name string, el *elem, send, recv []byte, op collective.Op, variant uint16) error {
+func (c *Comm) allreduce(ctx context.Context, name string, el *elem, send, recv []byte, op *collective.Op, variant uint16) error {
 	var call collCall
 	c.allreduceCall(&call, name, el, send, recv, op, variant, nil)
 	return c.run(ctx, &call)

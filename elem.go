@@ -11,7 +11,7 @@ import (
 // elem is what is known of an element type.
 type elem struct {
 	typ  reflect.Type
-	at   uintptr // typ's address
+	at   uintptr // see elemOf
 	size int
 	hash uint32 // of the layout, never zero; goes with every message
 	err  error  // why the type cannot be sent, or nil
@@ -26,22 +26,26 @@ var (
 )
 
 func elemOf[T any]() *elem {
-	typ := reflect.TypeFor[T]()
-	at := typeAddress(typ)
-	slot := &elemCache[at>>5%uintptr(len(elemCache))]
-	if e := slot.Load(); e != nil && e.at == at {
+	pointer := any((*T)(nil))
+	at := typeAddress(pointer) // what package reflect has for T takes longer
+	if e := elemCache[at>>5%uintptr(len(elemCache))].Load(); e != nil && e.at == at {
 		return e
 	}
-	e := lookupElem(typ)
-	slot.Store(e)
+	return lookupElem(pointer, at)
+}
+
+// lookupElem finds what elemOf does not have at hand, and puts it there.
+func lookupElem(pointer any, at uintptr) *elem {
+	e := elemOfType(reflect.TypeOf(pointer).Elem(), at)
+	elemCache[at>>5%uintptr(len(elemCache))].Store(e)
 	return e
 }
 
-func lookupElem(typ reflect.Type) *elem {
+func elemOfType(typ reflect.Type, at uintptr) *elem {
 	if e, ok := elemMap.Load(typ); ok {
 		return e.(*elem)
 	}
-	e := &elem{typ: typ, at: typeAddress(typ), size: int(typ.Size())}
+	e := &elem{typ: typ, at: at, size: int(typ.Size())}
 	h := fnv.New32a()
 	describe := func(s string) { h.Write([]byte(s)) }
 	if bad := layout(typ, describe); bad != "" {

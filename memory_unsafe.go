@@ -1,9 +1,6 @@
 package weft
 
-import (
-	"reflect"
-	"unsafe"
-)
+import "unsafe"
 
 // All of the root package's unsafe code is here: element slices seen as bytes
 // and back, and addresses compared.
@@ -37,9 +34,9 @@ func overlap(a, b []byte) (same, partial bool) {
 	return false, a0 < b0+uintptr(len(b)) && b0 < a0+uintptr(len(a))
 }
 
-// typeAddress returns a number that differs between types.
-func typeAddress(t reflect.Type) uintptr {
-	return uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&t))[1])
+// typeAddress returns a number that differs between types of v.
+func typeAddress(v any) uintptr {
+	return uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&v))[0])
 }
 
 // wordAt returns the 8 aligned bytes at an offset of b as a number for sync/atomic.

@@ -29,8 +29,8 @@ type (
 // a wrong pair of operator and type does not compile.
 type Op[T any] struct {
 	name    string
-	variant uint16 // hash of what has to agree between ranks
-	raw     collective.Op
+	variant uint16         // hash of what has to agree between ranks
+	raw     *collective.Op // nil without a constructor
 }
 
 // Name returns the operator's name.
@@ -57,9 +57,9 @@ func opName(variant uint16) string {
 
 // rawOp makes the byte form of a kernel that combines inout = inout op in and
 // for which the order of the two does not matter.
-func rawOp[T any](commutative bool, left func(inout, in []T)) collective.Op {
+func rawOp[T any](commutative bool, left func(inout, in []T)) *collective.Op {
 	k := bytesKernel(left)
-	return collective.Op{Size: elemOf[T]().size, Commutative: commutative, Left: k, Right: k}
+	return &collective.Op{Size: elemOf[T]().size, Commutative: commutative, Left: k, Right: k}
 }
 
 func bytesKernel[T any](f func(inout, in []T)) func(inout, in []byte) {

@@ -111,7 +111,7 @@ func (s opSet) manyBy(op kernel.Operator) opSet {
 	s.i, s.i8, s.i16, s.i32, s.i64 = s.i.manyBy(op), s.i8.manyBy(op), s.i16.manyBy(op), s.i32.manyBy(op), s.i64.manyBy(op)
 	s.u, s.u8, s.u16, s.u32, s.u64 = s.u.manyBy(op), s.u8.manyBy(op), s.u16.manyBy(op), s.u32.manyBy(op), s.u64.manyBy(op)
 	s.f32, s.f64 = s.f32.manyBy(op), s.f64.manyBy(op)
-	if s.c64.raw.Left != nil {
+	if s.c64.raw != nil {
 		s.c64, s.c28 = s.c64.manyBy(op), s.c28.manyBy(op)
 	}
 	return s

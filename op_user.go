@@ -70,7 +70,7 @@ func userOp[T any](name string, commutative bool, left, right func(inout, in []T
 			k(inout, in)
 		}
 	}
-	op := collective.Op{Size: elemOf[T]().size, Commutative: commutative, Left: guard(left), Right: guard(right)}
+	op := &collective.Op{Size: elemOf[T]().size, Commutative: commutative, Left: guard(left), Right: guard(right)}
 	return Op[T]{name, opVariant(name, commutative), op}
 }
 

@@ -135,7 +135,7 @@ func plan[T any](c *Comm, call *collCall) (*Plan[T], error) {
 	case alg == crowdedBarrier:
 		p.why = "several ranks share a core: each waits once"
 	default:
-		_, p.why = c.choose().Explain(alg.Kind, shape.Bytes, &call.raw)
+		_, p.why = c.choose().Explain(alg.Kind, shape.Bytes, call.raw)
 	}
 	if b, err := c.boardFor(call); err != nil {
 		return nil, c.collectiveFailure(context.Background(), call.name, call.el, err)

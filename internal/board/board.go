@@ -27,7 +27,7 @@ const (
 	helpFrom = 32 << 10
 )
 
-// Offsets in a slot, and in a post.
+// Offsets in a slot, and in the payload of a post that opens memory.
 const (
 	offIncarnation = 0
 	offEnded       = 64 // both counters in a line that peers seldom read
@@ -37,21 +37,25 @@ const (
 	offAreas       = offPosts + depth*postSize
 	areaSize       = (SlotSize - offAreas) / areas &^ 63
 
-	offWord      = 0
-	offHash      = 8
-	offSignature = 16
-	offFlags     = 40
-	offPayload   = 48
-	offSource    = offPayload
-	offTarget    = offSource + 16
+	offSource = 0
+	offTarget = 16
 )
 
 const (
-	depth  = 64 // posts in a slot: a rank may be almost so many collectives ahead
-	areas  = 2  // for payloads that do not fit into a post
-	small  = postSize - offPayload
+	depth  = 64        // posts in a slot: a rank may be almost so many collectives ahead
+	areas  = 2         // for payloads that do not fit into a post
+	small  = 80        // bytes that do
 	period = depth / 2 // numbers from one check of all hashes to the next
 )
+
+// post is what a rank says in one collective.
+type post struct {
+	word      atomic.Uint64
+	hash      uint64
+	signature [3]uint64
+	flags     uint64
+	payload   [small]byte
+}
 
 // The phases of a word.
 const (
@@ -97,7 +101,7 @@ type Board struct {
 	slots       []slot // by rank
 	peers       []peer
 
-	started atomic.Uint64 // runs of this rank so far
+	started uint64        // runs of this rank so far; who starts one has it
 	ended   atomic.Uint64 // those that are over, in order
 
 	// The run's whose turn it is.
@@ -119,8 +123,7 @@ type slot struct {
 	met         bool           // it was of this communicator when it was looked at last
 	ended       *atomic.Uint64 // posts up to this number may be written over
 	freed       *atomic.Uint64 // areas up to this number, too
-	words       [depth]*atomic.Uint64
-	posts       [depth][]byte
+	posts       [depth]*post
 	areas       [areas][]byte
 }
 
@@ -152,8 +155,7 @@ func New(mem Memory, rank, size int, incarnation uint32, cache int64) (*Board, e
 			// Not in order: a processor that finds a pattern fetches what is next, from under the rank
 			// that writes it.
 			at := offPosts + int(bits.Reverse8(uint8(i))/(256/depth))*postSize
-			s.posts[i] = raw[at : at+postSize : at+postSize]
-			s.words[i] = word64(raw, at+offWord)
+			s.posts[i] = postIn(raw, at)
 		}
 		for i := range s.areas {
 			at := offAreas + i*areaSize
@@ -163,8 +165,8 @@ func New(mem Memory, rank, size int, incarnation uint32, cache int64) (*Board, e
 	own := &b.slots[rank]
 	own.ended.Store(0)
 	own.freed.Store(0)
-	for _, w := range own.words {
-		w.Store(0)
+	for _, p := range own.posts {
+		p.word.Store(0)
 	}
 	own.incarnation.Store(incarnation)
 	return b, nil
@@ -183,7 +185,7 @@ func (b *Board) Close() error {
 }
 
 // Idle tells whether all runs that this rank started are over.
-func (b *Board) Idle() bool { return b.started.Load() == b.ended.Load() }
+func (b *Board) Idle() bool { return b.started == b.ended.Load() }
 
 // Disagreement compares the calls of this rank with those of others that have made as many.
 func (b *Board) Disagreement() error {
@@ -198,7 +200,7 @@ func (b *Board) Disagreement() error {
 func (b *Board) compareAll(n uint64) error {
 	for r := range b.slots {
 		s := &b.slots[r]
-		if s.incarnation.Load() == b.incarnation && s.words[n%depth].Load()>>phaseBits == n {
+		if s.incarnation.Load() == b.incarnation && s.posts[n%depth].word.Load()>>phaseBits == n {
 			if err := b.compare(r, n); err != nil {
 				return err
 			}
@@ -211,7 +213,7 @@ func (b *Board) compareAll(n uint64) error {
 // it: until then the post is kept. Any goroutine may ask.
 func (b *Board) Called(peer int, number uint32) (sig wire.Signature, known bool) {
 	for n := b.letGo(peer) + 1; n <= b.ended.Load(); n++ {
-		if sig = signatureAt(b.slots[b.rank].posts[n%depth]); sig.Seq == number {
+		if sig = b.slots[b.rank].posts[n%depth].call(); sig.Seq == number {
 			return sig, b.letGo(peer) < n // else it may have been written over meanwhile
 		}
 	}
@@ -237,14 +239,13 @@ func (b *Board) here(rank int) bool {
 // compare compares this rank's calls up to n with those of a rank. Both have posted n. A rank that is not here
 // any more did not disagree: who waits for it hears why it went.
 func (b *Board) compare(rank int, n uint64) error {
-	theirs := b.slots[rank].posts[n%depth]
-	if hashAt(theirs) == b.hash {
+	if b.slots[rank].posts[n%depth].hash == b.hash {
 		return nil
 	}
 	// The first that differs is one of those that no rank has let go of: at the last multiple of period they
 	// were compared.
 	for k := (n-1)/period*period + 1; ; k++ {
-		mine, theirs := signatureAt(b.slots[b.rank].posts[k%depth]), signatureAt(b.slots[rank].posts[k%depth])
+		mine, theirs := b.slots[b.rank].posts[k%depth].call(), b.slots[rank].posts[k%depth].call()
 		if mine != theirs || k == n {
 			if !b.here(rank) {
 				return nil
@@ -264,17 +265,20 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("rank %d called %+v, this rank %+v", e.Rank, e.Theirs, e.Mine)
 }
 
-// putSignature writes a signature, and returns the hash of it and those before.
-func putSignature(post []byte, s *wire.Signature, hash uint64) uint64 {
-	le := binary.LittleEndian
+// sign writes a signature, and the hash of it and those before, which it returns.
+func (p *post) sign(s *wire.Signature, hash uint64) uint64 {
 	x := uint64(s.Op) | uint64(s.Variant)<<16 | uint64(uint32(s.Root))<<32
 	y := uint64(s.Type) | uint64(s.Seq)<<32
-	le.PutUint64(post[offSignature:], x)
-	le.PutUint64(post[offSignature+8:], y)
-	le.PutUint64(post[offSignature+16:], s.Count)
-	hash = mix(mix(mix(hash, x), y), s.Count)
-	le.PutUint64(post[offHash:], hash)
-	return hash
+	p.signature[0], p.signature[1], p.signature[2] = x, y, s.Count
+	p.hash = mix(mix(mix(hash, x), y), s.Count)
+	return p.hash
+}
+
+// call returns the signature.
+func (p *post) call() wire.Signature {
+	a, b := p.signature[0], p.signature[1]
+	return wire.Signature{Op: uint8(a), Variant: uint16(a >> 16), Root: int32(a >> 32), Type: uint32(b), Seq: uint32(b >> 32),
+		Count: p.signature[2]}
 }
 
 // mix adds a word to a hash.
@@ -283,25 +287,16 @@ func mix(hash, x uint64) uint64 {
 	return hi ^ lo
 }
 
-func hashAt(post []byte) uint64 { return binary.LittleEndian.Uint64(post[offHash:]) }
-
-func signatureAt(post []byte) wire.Signature {
+func (p *post) putRegion(at int, r wire.Region) {
 	le := binary.LittleEndian
-	a, b := le.Uint64(post[offSignature:]), le.Uint64(post[offSignature+8:])
-	return wire.Signature{Op: uint8(a), Variant: uint16(a >> 16), Root: int32(a >> 32), Type: uint32(b), Seq: uint32(b >> 32),
-		Count: le.Uint64(post[offSignature+16:])}
+	le.PutUint32(p.payload[at:], r.Kind)
+	le.PutUint32(p.payload[at+4:], r.Key)
+	le.PutUint64(p.payload[at+8:], r.Addr)
 }
 
-func putRegion(post []byte, at int, r wire.Region) {
+func (p *post) region(at int) wire.Region {
 	le := binary.LittleEndian
-	le.PutUint32(post[at:], r.Kind)
-	le.PutUint32(post[at+4:], r.Key)
-	le.PutUint64(post[at+8:], r.Addr)
-}
-
-func regionAt(post []byte, at int) wire.Region {
-	le := binary.LittleEndian
-	return wire.Region{Kind: le.Uint32(post[at:]), Key: le.Uint32(post[at+4:]), Addr: le.Uint64(post[at+8:])}
+	return wire.Region{Kind: le.Uint32(p.payload[at:]), Key: le.Uint32(p.payload[at+4:]), Addr: le.Uint64(p.payload[at+8:])}
 }
 
 // Serves tells whether a board has the collective.

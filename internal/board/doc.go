@@ -12,7 +12,7 @@
 //	word       u64: n<<3 | phase, stored last
 //	hash       u64: of the incarnation and what the rank called up to here, so that ranks that disagree find out
 //	signature  24 bytes: what it called
-//	flags      u8
+//	flags      u64
 //	payload    what the rank gives, if that is short; else where it is
 //
 // All of it and a payload of 16 bytes are one cache line. The phases of a number only grow:

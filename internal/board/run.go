@@ -56,11 +56,9 @@ const (
 // collective take, and correct. They and the signature are r's until it is over. One goroutine at a time calls it.
 func (b *Board) Start(r *Run, kind collective.Kind, args *collective.Args, sig *wire.Signature) {
 	// One after the other: a Run made elsewhere and copied here costs as much as all the rest.
-	r.b, r.kind, r.args, r.sig = b, kind, args, sig
-	r.number = b.started.Load() + 1
-	cacheline.Publish(&b.started, r.number)
+	b.started++
+	r.b, r.kind, r.args, r.sig, r.number = b, kind, args, sig, b.started
 	r.state, r.messages, r.shared, r.quieting = queued, false, false, false
-	r.source, r.target = nil, nil
 	r.at, r.end = 0, 0
 	r.longest = b.Longest(kind, len(args.Send), len(args.Recv))
 }
@@ -135,13 +133,15 @@ func (r *Run) finish() (isOver bool, err error) {
 			return false, err
 		}
 	}
-	r.state = over
-	r.source, r.target = nil, nil
-	cacheline.Publish(&b.ended, r.number)
-	if (r.kind == collective.KindBcast || r.kind == collective.KindScatter) && r.args.Root != b.rank {
-		cacheline.Fetch(b.slots[r.args.Root].words[(r.number+1)%depth])
+	if r.state = over; r.shared {
+		r.source, r.target = nil, nil
 	}
-	cacheline.Own(b.slots[b.rank].words[(r.number+1)%depth]) // peers have read what is written next
+	cacheline.Publish(&b.ended, r.number)
+	next := (r.number + 1) % depth
+	if (r.kind == collective.KindBcast || r.kind == collective.KindScatter) && r.args.Root != b.rank {
+		cacheline.Fetch(&b.slots[r.args.Root].posts[next].word)
+	}
+	cacheline.Own(&b.slots[b.rank].posts[next].word) // peers have read what is written next
 	return true, nil
 }
 
@@ -209,11 +209,13 @@ func (r *Run) arrivedAlike() error {
 		if !r.reached() {
 			break
 		}
-		if err := b.compare(r.at, r.number); err != nil {
-			return err
-		}
-		if !b.slots[r.at].met {
-			break
+		if s := &b.slots[r.at]; s.posts[r.number%depth].hash != b.hash {
+			if err := b.compare(r.at, r.number); err != nil {
+				return err
+			}
+			if !s.met {
+				break
+			}
 		}
 	}
 	return nil
@@ -227,7 +229,7 @@ func (r *Run) reached() bool {
 	}
 	switch r.of {
 	case words:
-		w := s.words[r.number%depth].Load()
+		w := s.posts[r.number%depth].word.Load()
 		return w >= r.need && w != r.number<<phaseBits|quit
 	case endeds:
 		return r.counted(s.ended.Load())
@@ -267,7 +269,7 @@ func (r *Run) Missing() int {
 // store publishes a phase, and wakes who waits for it.
 func (r *Run) store(phase uint64) {
 	b := r.b
-	b.slots[b.rank].words[r.number%depth].Store(r.number<<phaseBits | phase)
+	b.slots[b.rank].posts[r.number%depth].word.Store(r.number<<phaseBits | phase)
 	b.nudge()
 }
 
@@ -312,7 +314,7 @@ func (r *Run) Quiet() bool {
 // compares before it touches anything, and what it called may be over for it without another word.
 func (r *Run) touches(rank int) bool {
 	s := &r.b.slots[rank]
-	if s.words[r.number%depth].Load() != r.number<<phaseBits|posted || hashAt(s.posts[r.number%depth]) != r.b.hash {
+	if s.posts[r.number%depth].word.Load() != r.number<<phaseBits|posted || s.posts[r.number%depth].hash != r.b.hash {
 		return false
 	}
 	return s.incarnation.Load() == r.b.incarnation
@@ -402,11 +404,12 @@ func (b *Board) Longest(kind collective.Kind, send, recv int) int {
 // post writes this rank's post.
 func (r *Run) post() {
 	b, a := r.b, r.args
-	post := b.slots[b.rank].posts[r.number%depth]
-	b.hash = putSignature(post, r.sig, b.hash)
-	flags := byte(0)
+	own := &b.slots[b.rank]
+	p := own.posts[r.number%depth]
+	b.hash = p.sign(r.sig, b.hash)
+	p.flags = 0
 	if r.long() {
-		flags = r.open(post)
+		p.flags = r.open(p)
 	} else {
 		payload := a.Send
 		switch {
@@ -415,16 +418,15 @@ func (r *Run) post() {
 		case r.kind == collective.KindBcast:
 			payload = a.Recv
 		}
-		dst := post[offPayload:]
+		dst := p.payload[:]
 		if r.medium() && len(payload) > 0 {
-			flags = byte(b.nextArea) * secondArea
-			dst = b.slots[b.rank].areas[b.nextArea]
+			p.flags = uint64(b.nextArea) * secondArea
+			dst = own.areas[b.nextArea]
 			b.usedBy[b.nextArea] = r.number
 			b.nextArea ^= 1
 		}
 		copy(dst, payload)
 	}
-	post[offFlags] = flags
 	r.store(posted)
 }
 
@@ -436,7 +438,7 @@ func (r *Run) unreachable() bool {
 		first, end = r.args.Root, r.args.Root+1
 	}
 	for q := first; q < end; q++ {
-		if b.slots[q].posts[r.number%depth][offFlags]&outOfReach != 0 {
+		if b.slots[q].posts[r.number%depth].flags&outOfReach != 0 {
 			return true
 		}
 	}
@@ -448,7 +450,7 @@ func (r *Run) view(rank, at, n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	mem, err := r.b.mem.Map(rank, regionAt(r.b.slots[rank].posts[r.number%depth], at), n)
+	mem, err := r.b.mem.Map(rank, r.b.slots[rank].posts[r.number%depth].region(at), n)
 	if err != nil {
 		return nil, fmt.Errorf("board: memory of rank %d: %w", rank, err)
 	}

@@ -8,12 +8,12 @@ import (
 // payload returns what a rank has posted.
 func (r *Run) payload(rank, n int) []byte {
 	s := &r.b.slots[rank]
-	post := s.posts[r.number%depth]
+	p := s.posts[r.number%depth]
 	if !r.medium() {
-		return post[offPayload : offPayload+n]
+		return p.payload[:n]
 	}
 	area := s.areas[0]
-	if post[offFlags]&secondArea != 0 {
+	if p.flags&secondArea != 0 {
 		area = s.areas[1]
 	}
 	return area[:n]
@@ -74,7 +74,7 @@ func fold(op *collective.Op, dst []byte, sources [][]byte) {
 	if len(dst) == 0 {
 		return
 	}
-	if op.Many != nil {
+	if op.Many != nil && len(sources) > 1 {
 		op.Many(dst, sources)
 		return
 	}
@@ -116,7 +116,7 @@ func (r *Run) own() (source, target []byte) {
 }
 
 // open lets peers into this rank's memory, and returns the flags that tell how far.
-func (r *Run) open(post []byte) byte {
+func (r *Run) open(p *post) uint64 {
 	r.source, r.target = r.own()
 	r.shared = true
 	if r.target != nil && r.kind == collective.KindBcast {
@@ -124,19 +124,19 @@ func (r *Run) open(post []byte) byte {
 		if !ok {
 			return noTarget
 		}
-		putRegion(post, offTarget, region)
+		p.putRegion(offTarget, region)
 		return 0
 	}
 	// What is read must not be written meanwhile. A rank that finds its own result in its source
 	// opens a copy.
 	copied := (r.kind == collective.KindAlltoall || r.kind == collective.KindReduceScatterBlock) && overlap(r.args.Send, r.args.Recv)
-	if r.openOne(post, offSource, &r.source, 0, copied) && r.openOne(post, offTarget, &r.target, 1, false) {
+	if r.openOne(p, offSource, &r.source, 0, copied) && r.openOne(p, offTarget, &r.target, 1, false) {
 		return 0
 	}
 	return outOfReach
 }
 
-func (r *Run) openOne(post []byte, at int, mem *[]byte, bounce int, copied bool) bool {
+func (r *Run) openOne(p *post, at int, mem *[]byte, bounce int, copied bool) bool {
 	if len(*mem) == 0 {
 		return true
 	}
@@ -154,7 +154,7 @@ func (r *Run) openOne(post []byte, at int, mem *[]byte, bounce int, copied bool)
 			return false
 		}
 	}
-	putRegion(post, at, region)
+	p.putRegion(at, region)
 	return true
 }
 
@@ -261,7 +261,7 @@ func (r *Run) takeLong() (err error) {
 func (r *Run) takeBcast(root bool) error {
 	b, n := r.b, len(r.args.Recv)
 	half := n
-	if r.helps() && b.slots[1-r.args.Root].posts[r.number%depth][offFlags]&noTarget == 0 {
+	if r.helps() && b.slots[1-r.args.Root].posts[r.number%depth].flags&noTarget == 0 {
 		half = n / 2 &^ 63
 	}
 	if root {

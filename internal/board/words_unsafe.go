@@ -15,6 +15,13 @@ func word64(mem []byte, off int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(mem[off : off+8])))
 }
 
+// postIn is a post of a slot.
+func postIn(slot []byte, off int) *post {
+	return (*post)(unsafe.Pointer(unsafe.SliceData(slot[off : off+postSize])))
+}
+
+var _ [postSize]byte = [unsafe.Sizeof(post{})]byte{}
+
 // overlap tells whether two slices have memory in common.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
