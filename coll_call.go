@@ -230,8 +230,7 @@ type blockStore struct {
 // args fills in the call's arguments for its algorithm. They use the store.
 func (st *blockStore) args(a *collective.Args, call *collCall) {
 	a.Send, a.Recv, a.Root, a.Neighbors = call.send, call.recv, call.root, call.neighbors
-	a.Op.Size, a.Op.Commutative = call.raw.Size, call.raw.Commutative
-	a.Op.Left, a.Op.Right, a.Op.Many, a.Op.Whole = call.raw.Left, call.raw.Right, call.raw.Many, call.raw.Whole
+	setOp(&a.Op, call.raw)
 	a.SendBlocks, a.RecvBlocks = nil, nil
 	if call.sendCounts.N != nil {
 		a.SendBlocks = st.set(0, &call.sendCounts, call.el.size)
@@ -239,6 +238,11 @@ func (st *blockStore) args(a *collective.Args, call *collCall) {
 	if call.recvCounts.N != nil {
 		a.RecvBlocks = st.set(1, &call.recvCounts, call.el.size)
 	}
+}
+
+func setOp(dst, op *collective.Op) {
+	dst.Size, dst.Commutative = op.Size, op.Commutative
+	dst.Left, dst.Right, dst.Many, dst.Whole = op.Left, op.Right, op.Many, op.Whole
 }
 
 func (st *blockStore) set(i int, counts *Counts, unit int) *collective.Blocks {
@@ -261,8 +265,9 @@ type member struct {
 	ctx     context.Context
 	sig     wire.Signature
 	store   blockStore
-	args    collective.Args // of shared
-	shared  sharedRun       // over shared memory
+	args    collective.Args            // of shared
+	shared  sharedRun                  // over shared memory
+	checked *[opExscan + 1]checkedCall // the last right call of each operation
 	scratch [4][]byte
 	ops     []*progress.Op // for posted messages
 	posted  int            // of ops, those in use
@@ -324,8 +329,17 @@ func (c *Comm) enter(ctx context.Context, call *collCall, run func(*member) erro
 	default:
 		err = m.runMessages(call)
 	}
+	if err == nil && !messages {
+		m.know(b, call, &m.sig)
+	}
+	return c.leave(ctx, call, begun, err)
+}
+
+// leave ends a blocking collective. begun says that the engine knows of it.
+func (c *Comm) leave(ctx context.Context, call *collCall, begun bool, err error) error {
+	m := &c.coll
 	if begun || err != nil {
-		engine.EndCollective(c.comm, m.sig.Seq, toldOthers(ctx, err))
+		c.w.engine.EndCollective(c.comm, m.sig.Seq, toldOthers(ctx, err))
 	}
 	if err != nil {
 		m.settle()

@@ -11,6 +11,9 @@ package weft
 
 // Ibarrier starts a Barrier.
 func Ibarrier(s *Scope, c *Comm, opts ...CollOption) *Request {
+	if r := c.startAgain(s, &plainCall{op: opBarrier}, opts); r != nil {
+		return r
+	}
 	var call collCall
 	c.barrierCall(&call, opts)
 	return c.start(s, &call, nil)
@@ -18,29 +21,45 @@ func Ibarrier(s *Scope, c *Comm, opts ...CollOption) *Request {
 
 // Ibcast starts a Bcast.
 func Ibcast[T any](s *Scope, c *Comm, buf []T, root int, opts ...CollOption) *Request {
+	p := plainCall{op: opBcast, el: elemOf[T](), recv: bytesOf(buf), root: root}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.bcastCall(&call, elemOf[T](), bytesOf(buf), root, opts)
+	c.bcastCall(&call, p.el, p.recv, root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Ireduce starts a Reduce.
 func Ireduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) *Request {
+	p := plainCall{op: opReduce, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant, root: root}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.reduceCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	c.reduceCall(&call, p.el, p.send, p.recv, op.raw, op.variant, root, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iallreduce starts an Allreduce.
 func Iallreduce[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	p := plainCall{op: opAllreduce, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.allreduceCall(&call, "Allreduce", p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // IreduceScatterBlock starts a ReduceScatterBlock.
 func IreduceScatterBlock[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	p := plainCall{op: opReduceScatterBlock, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.reduceScatterBlockCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.reduceScatterBlockCall(&call, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
@@ -53,22 +72,34 @@ func IreduceScatter[T any](s *Scope, c *Comm, send, recv []T, counts []int, op O
 
 // Iscan starts a Scan.
 func Iscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	p := plainCall{op: opScan, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.scanCall(&call, opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.scanCall(&call, opScan, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // Iexscan starts an Exscan.
 func Iexscan[T any](s *Scope, c *Comm, send, recv []T, op Op[T], opts ...CollOption) *Request {
+	p := plainCall{op: opExscan, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.scanCall(&call, opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.scanCall(&call, opExscan, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.start(s, &call, nil)
 }
 
 // Igather starts a Gather.
 func Igather[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
+	p := plainCall{op: opGather, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), root: root}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.gatherCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	c.gatherCall(&call, p.el, p.send, p.recv, root, opts)
 	return c.start(s, &call, nil)
 }
 
@@ -81,8 +112,12 @@ func Igatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int,
 
 // Iscatter starts a Scatter.
 func Iscatter[T any](s *Scope, c *Comm, send, recv []T, root int, opts ...CollOption) *Request {
+	p := plainCall{op: opScatter, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), root: root}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.scatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	c.scatterCall(&call, p.el, p.send, p.recv, root, opts)
 	return c.start(s, &call, nil)
 }
 
@@ -95,8 +130,12 @@ func Iscatterv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, root int
 
 // Iallgather starts an Allgather.
 func Iallgather[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
+	p := plainCall{op: opAllgather, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv)}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.allgatherCall(&call, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	c.allgatherCall(&call, "Allgather", p.el, p.send, p.recv, opts)
 	return c.start(s, &call, nil)
 }
 
@@ -109,8 +148,12 @@ func Iallgatherv[T any](s *Scope, c *Comm, send, recv []T, counts Counts, opts .
 
 // Ialltoall starts an Alltoall.
 func Ialltoall[T any](s *Scope, c *Comm, send, recv []T, opts ...CollOption) *Request {
+	p := plainCall{op: opAlltoall, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv)}
+	if r := c.startAgain(s, &p, opts); r != nil {
+		return r
+	}
 	var call collCall
-	c.alltoallCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	c.alltoallCall(&call, p.el, p.send, p.recv, opts)
 	return c.start(s, &call, nil)
 }
 

@@ -2,6 +2,7 @@ package weft
 
 import (
 	"github.com/weft-hpc/weft/collective"
+	"github.com/weft-hpc/weft/internal/board"
 	"github.com/weft-hpc/weft/internal/progress"
 	"github.com/weft-hpc/weft/internal/proto"
 	"github.com/weft-hpc/weft/internal/wire"
@@ -46,13 +47,7 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 		return r
 	}
 	recorded := run != nil
-	if !recorded {
-		if r.own == nil {
-			r.own = new(collRun)
-		}
-		run = r.own
-	}
-	r.run = run
+	run = r.collective(run)
 	if err := run.start(c, call, recorded, &r.op); err != nil {
 		c.w.engine.EndCollective(c.comm, run.sig.Seq, err) // the others wait for this rank
 		c.coll.failed.Store(true)
@@ -65,10 +60,27 @@ func (c *Comm) start(s *Scope, call *collCall, run *collRun) *Request {
 	return r
 }
 
+// collective makes r the request of a run: of its own, unless there is another.
+func (r *Request) collective(run *collRun) *collRun {
+	if run == nil {
+		if r.own == nil {
+			r.own = new(collRun)
+		}
+		run = r.own
+	}
+	r.run = run
+	return run
+}
+
+// prepare makes the run one that has not started.
+func (r *collRun) prepare(c *Comm) {
+	r.c, r.next, r.early, r.current, r.hosted, r.quitting = c, 0, nil, nil, false, false
+}
+
 // start starts a call, and has op end when it is over. An error is of one that has not been started.
 func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op) error {
 	engine := c.w.engine
-	r.c, r.next, r.early, r.current, r.hosted, r.quitting = c, 0, nil, nil, false, false
+	r.prepare(c)
 	c.sign(&r.sig, call)
 	if call.bad != nil {
 		return call.bad
@@ -89,23 +101,30 @@ func (r *collRun) start(c *Comm, call *collCall, recorded bool, op *progress.Op)
 		engine.StartTask(&r.task, c.comm, r.sig, r, op)
 		return nil
 	}
-	r.current, r.reduces = &r.runs[0], call.raw.Left != nil
+	if err := engine.Usable(c.comm); err != nil {
+		return err // what it posts would be taken for what went wrong
+	}
 	r.store.args(&r.args[0], call)
-	b.Start(&r.current.Run, collOps[call.op].kind, &r.args[0], &r.sig)
-	usable := engine.Usable(c.comm) == nil
-	if usable && r.goOn() {
-		op.Complete() // without the engine
+	c.coll.know(b, call, &r.sig)
+	if r.begin(b, call.op, call.raw.Left != nil, op) {
 		return nil
 	}
 	if !recorded {
 		r.keep(call)
 	}
-	if !usable { // nobody is to go on with it: what it posts would be taken for what went wrong
-		engine.StartTask(&r.task, c.comm, r.sig, r, op)
-		return nil
-	}
 	engine.OfferTask(&r.task, c.comm, r.sig, r, op)
 	return nil
+}
+
+// begin begins a run over shared memory, and tells whether it is over at once: then the engine never hears of it.
+func (r *collRun) begin(b *board.Board, op uint8, reduces bool, done *progress.Op) bool {
+	r.current, r.reduces = &r.runs[0], reduces
+	b.Start(&r.current.Run, collOps[op].kind, &r.args[0], &r.sig)
+	over := r.goOn()
+	if over {
+		done.Complete()
+	}
+	return over
 }
 
 // goOn advances a run over shared memory that nobody else does, and tells whether it is over.

@@ -20,6 +20,9 @@ import (
 
 // Barrier returns when all ranks have called it. (MPI 4.1, 6.3)
 func Barrier(ctx context.Context, c *Comm, opts ...CollOption) error {
+	if done, err := c.again(ctx, &plainCall{op: opBarrier}, opts); done {
+		return err
+	}
 	var call collCall
 	c.barrierCall(&call, opts)
 	return c.run(ctx, &call)
@@ -27,16 +30,24 @@ func Barrier(ctx context.Context, c *Comm, opts ...CollOption) error {
 
 // Bcast copies the root's buf to all ranks. (MPI 4.1, 6.4)
 func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int, opts ...CollOption) error {
+	p := plainCall{op: opBcast, el: elemOf[T](), recv: bytesOf(buf), root: root}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.bcastCall(&call, elemOf[T](), bytesOf(buf), root, opts)
+	c.bcastCall(&call, p.el, p.recv, root, opts)
 	return c.run(ctx, &call)
 }
 
 // Reduce combines the ranks' send element by element into the root's recv. The
 // other ranks' recv is not used and may be nil. (MPI 4.1, 6.9.1)
 func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int, opts ...CollOption) error {
+	p := plainCall{op: opReduce, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant, root: root}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.reduceCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, root, opts)
+	c.reduceCall(&call, p.el, p.send, p.recv, op.raw, op.variant, root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -45,8 +56,12 @@ func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root 
 // ranks in the same places; see "Reproducible reductions" above for more than
 // that. (MPI 4.1, 6.9.6)
 func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
+	p := plainCall{op: opAllreduce, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.allreduceCall(&call, "Allreduce", elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.allreduceCall(&call, "Allreduce", p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
@@ -55,8 +70,12 @@ func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], op
 // recv. In place: recv is the first part of send, whatever the rank, and the rest
 // of send stays as it is. (MPI 4.1, 6.10.1)
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
+	p := plainCall{op: opReduceScatterBlock, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.reduceScatterBlockCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.reduceScatterBlockCall(&call, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
@@ -71,16 +90,24 @@ func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts [
 // Scan leaves in each rank's recv the combination of the send of the ranks 0 to
 // itself. (MPI 4.1, 6.11.1)
 func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
+	p := plainCall{op: opScan, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.scanCall(&call, opScan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.scanCall(&call, opScan, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
 // Exscan is Scan without the rank's own send: of the ranks 0 to itself less one.
 // Rank 0's recv stays as it is. (MPI 4.1, 6.11.2)
 func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts ...CollOption) error {
+	p := plainCall{op: opExscan, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), raw: op.raw, variant: op.variant}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.scanCall(&call, opExscan, elemOf[T](), bytesOf(send), bytesOf(recv), op.raw, op.variant, opts)
+	c.scanCall(&call, opExscan, p.el, p.send, p.recv, op.raw, op.variant, opts)
 	return c.run(ctx, &call)
 }
 
@@ -88,8 +115,12 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], opts 
 // Size() times as many elements. The other ranks' recv is not used and may be
 // nil. In place at the root: send is its own part of recv. (MPI 4.1, 6.5)
 func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts ...CollOption) error {
+	p := plainCall{op: opGather, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), root: root}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.gatherCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	c.gatherCall(&call, p.el, p.send, p.recv, root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -97,8 +128,12 @@ func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts 
 // many elements as each recv. The other ranks' send is not used and may be nil.
 // In place at the root: recv is its own part of send. (MPI 4.1, 6.6)
 func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts ...CollOption) error {
+	p := plainCall{op: opScatter, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv), root: root}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.scatterCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), root, opts)
+	c.scatterCall(&call, p.el, p.send, p.recv, root, opts)
 	return c.run(ctx, &call)
 }
 
@@ -106,8 +141,12 @@ func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int, opts
 // holds Size() times as many elements. In place: send is the rank's own part of
 // recv. (MPI 4.1, 6.7)
 func Allgather[T any](ctx context.Context, c *Comm, send, recv []T, opts ...CollOption) error {
+	p := plainCall{op: opAllgather, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv)}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.allgatherCall(&call, "Allgather", elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	c.allgatherCall(&call, "Allgather", p.el, p.send, p.recv, opts)
 	return c.run(ctx, &call)
 }
 
@@ -115,8 +154,12 @@ func Allgather[T any](ctx context.Context, c *Comm, send, recv []T, opts ...Coll
 // both hold Size() parts of one length. In place: send and recv are the same
 // slice. (MPI 4.1, 6.8)
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T, opts ...CollOption) error {
+	p := plainCall{op: opAlltoall, el: elemOf[T](), send: bytesOf(send), recv: bytesOf(recv)}
+	if done, err := c.again(ctx, &p, opts); done {
+		return err
+	}
 	var call collCall
-	c.alltoallCall(&call, elemOf[T](), bytesOf(send), bytesOf(recv), opts)
+	c.alltoallCall(&call, p.el, p.send, p.recv, opts)
 	return c.run(ctx, &call)
 }
 

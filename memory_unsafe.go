@@ -34,6 +34,11 @@ func overlap(a, b []byte) (same, partial bool) {
 	return false, a0 < b0+uintptr(len(b)) && b0 < a0+uintptr(len(a))
 }
 
+// distance returns how far b lies behind a.
+func distance(a, b []byte) uintptr {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(a)))
+}
+
 // typeAddress returns a number that differs between types of v.
 func typeAddress(v any) uintptr {
 	return uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&v))[0])
