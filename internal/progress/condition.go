@@ -151,10 +151,8 @@ func (e *Engine) look() (ended int) {
 	return ended
 }
 
-// remind tells the ranks that collectives have been waiting for, in case they are in others.
+// remind tells the ranks that collectives have been waiting for, in case they are in others. mu is held.
 func (e *Engine) remind() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.closed.Load() {
 		return
 	}

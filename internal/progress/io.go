@@ -78,11 +78,13 @@ func (e *Engine) runIO() {
 	}
 }
 
-// remindInTime reminds every remindEvery, and later if the I/O goroutine sleeps.
+// remindInTime reminds every remindEvery, and later if the I/O goroutine sleeps. It does not wait for the lock, as
+// communicates.
 func (e *Engine) remindInTime() {
-	if now := time.Now(); now.Sub(e.io.reminded) >= remindEvery {
+	if now := time.Now(); now.Sub(e.io.reminded) >= remindEvery && e.mu.TryLock() {
 		e.io.reminded = now
 		e.remind()
+		e.mu.Unlock()
 	}
 }
 
