@@ -137,23 +137,7 @@ func (r *Run) finish() (isOver bool, err error) {
 		r.source, r.target = nil, nil
 	}
 	cacheline.Publish(&b.ended, r.number)
-	next := (r.number + 1) % depth
-	if (r.kind == collective.KindBcast || r.kind == collective.KindScatter) && r.args.Root != b.rank {
-		cacheline.Fetch(&b.slots[r.args.Root].posts[next].word)
-	}
-	if !r.mutual() {
-		cacheline.Own(&b.slots[b.rank].posts[next].word) // peers have read what is written next
-	}
 	return true, nil
-}
-
-// mutual tells whether all wait for all: then peers look at the next post before it is written.
-func (r *Run) mutual() bool {
-	switch r.kind {
-	case collective.KindBcast, collective.KindScatter, collective.KindGather, collective.KindReduce, collective.KindScan, collective.KindExscan:
-		return false
-	}
-	return true
 }
 
 // release lets peers write over what this rank has read, now and then.

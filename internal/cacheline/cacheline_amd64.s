@@ -9,18 +9,6 @@ TEXT ·Publish(SB), NOSPLIT, $0-16
 	MOVQ BX, (AX)    // in order with what was stored before
 	RET
 
-// func Fetch(p *atomic.Uint64)
-TEXT ·Fetch(SB), NOSPLIT, $0-8
-	MOVQ p+0(FP), AX
-	PREFETCHT0 (AX)
-	RET
-
-// func Own(p *atomic.Uint64)
-TEXT ·Own(SB), NOSPLIT, $0-8
-	MOVQ p+0(FP), AX
-	BYTE $0x0F; BYTE $0x0D; BYTE $0x08 // PREFETCHW (AX), which the assembler does not know
-	RET
-
 // func stream(dst, src *byte, n int)
 //
 // The first and the last line are stored as usual, wherever they begin; between them are whole lines of dst.

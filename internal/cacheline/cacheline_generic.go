@@ -6,9 +6,3 @@ import "sync/atomic"
 
 // Publish stores v: who loads it sees all that was written before.
 func Publish(p *atomic.Uint64, v uint64) { p.Store(v) }
-
-// Fetch begins to fetch the word's cache line for reading, and does not wait for it.
-func Fetch(*atomic.Uint64) {}
-
-// Own begins to fetch the word's cache line for writing, and does not wait for it.
-func Own(*atomic.Uint64) {}

@@ -18,7 +18,6 @@ func TestPublish(t *testing.T) {
 			for free.Load() != i-1 {
 				runtime.Gosched()
 			}
-			cacheline.Own(&full)
 			for j := range data {
 				data[j] = i
 			}
